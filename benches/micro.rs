@@ -1,0 +1,5 @@
+//! Micro-benchmarks of the hot paths.
+
+fn main() {
+    divan::main();
+}

@@ -1,0 +1,3 @@
+//! The `forebay` binary: parses the command line and calls the library.
+
+fn main() {}

@@ -1,0 +1,9 @@
+//! The records that travel from the actors to the learner, and the ledger that accounts for each of them.
+
+mod ledger;
+mod unroll;
+mod version;
+
+pub use ledger::{Amount, DropReason, Ledger, LedgerSnapshot};
+pub use unroll::{EpisodeEnd, FinalObservation, Unroll, UnrollId};
+pub use version::Version;
