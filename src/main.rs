@@ -1,3 +1,7 @@
-//! The `forebay` binary: parses the command line and calls the library.
+//! The `forebay` binary: hands the command line to the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    forebay::cli::run(forebay::env::Registry::builtin())
+}

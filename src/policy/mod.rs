@@ -1,1 +1,21 @@
-//! (empty)
+//! Networks and action distributions.
+//!
+//! A [`Policy`] is an architecture: it owns no numbers. Its parameters are a [`Parameters`] value passed to every
+//! call, so that the learner evaluates it with differentiable variables and the actors with immutable published
+//! copies of any version, through the same code. Every row of a forward pass depends on that row alone (`ops`
+//! keeps the arithmetic row-invariant), so the log-probability recorded while sampling equals, bit for bit, the
+//! one that the learner computes for the same parameters on CPU.
+
+mod config;
+mod core;
+mod distribution;
+mod network;
+mod normalizer;
+mod parameters;
+mod torso;
+
+pub use config::{ActivationKind, CoreConfig, PolicyConfig, TorsoConfig};
+pub use distribution::Distribution;
+pub use network::{SequenceOutput, Policy, SequenceInput, StepInput, StepOutput};
+pub use normalizer::{Moments, Normalizer};
+pub use parameters::{Initializer, Layout, ParameterId, Parameters};

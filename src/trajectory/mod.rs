@@ -4,6 +4,6 @@ mod ledger;
 mod unroll;
 mod version;
 
-pub use ledger::{Amount, DropReason, Ledger, LedgerSnapshot};
+pub use ledger::{Amount, BufferedTicket, DropReason, Ledger, LedgerSnapshot, LiveTicket};
 pub use unroll::{EpisodeEnd, FinalObservation, Unroll, UnrollId};
 pub use version::Version;

@@ -1,0 +1,122 @@
+//! A consistent cut of a threaded run: all rollout actors pause between two steps and show a snapshot.
+//!
+//! Slow is not dead: an actor inside a long environment step is waited for only so long; its place in the cut stays
+//! empty, and what it had in production counts as lost when the cut is resumed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::control::{Control, Heartbeat, Order};
+use super::exit_status::ExitStatus;
+use super::learner::LearnerRole;
+use super::role::{Role, RoleError, Turn, panic_message};
+use super::snapshot::RolloutSnapshot;
+
+/// Longest wait for the snapshots.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The rollout actors as the learner's thread sees them.
+pub struct Cutter {
+    /// Orders to the rollout actors.
+    pub controls: Vec<Arc<Control>>,
+    /// Their snapshots.
+    pub snapshots: flume::Receiver<RolloutSnapshot>,
+}
+
+impl Cutter {
+    /// Pauses the actors and collects their snapshots, in order of the actors.
+    fn pause(&self) -> Vec<Option<RolloutSnapshot>> {
+        let actors = self.controls.len();
+        // Answers that came too late for an earlier cut.
+        drop(self.snapshots.drain());
+        self.order(Order::Pause);
+        let deadline = Instant::now() + GRACE;
+        let mut collected: Vec<Option<RolloutSnapshot>> = (0..actors).map(|_| None).collect();
+        while collected.iter().any(Option::is_none) {
+            let Ok(snapshot) = self.snapshots.recv_deadline(deadline) else { break };
+            let actor = snapshot.actor as usize;
+            collected[actor] = Some(snapshot);
+        }
+        collected
+    }
+
+    fn order(&self, order: Order) {
+        self.controls.iter().for_each(|control| control.set(order));
+    }
+}
+
+/// The learner's role in a threaded run: the learner and the means to cut.
+pub struct CuttingLearner {
+    role: LearnerRole,
+    cutter: Cutter,
+    /// Receives the role when it ends, so that the root can read what it remembers.
+    done: flume::Sender<LearnerRole>,
+}
+
+impl CuttingLearner {
+    /// Puts both together.
+    #[must_use]
+    pub fn new(role: LearnerRole, cutter: Cutter, done: flume::Sender<LearnerRole>) -> Self {
+        Self { role, cutter, done }
+    }
+
+    /// Saves the last checkpoint; the actors stay paused.
+    fn save_last(&mut self) -> Result<(), RoleError> {
+        let rollouts = self.cutter.pause();
+        self.role.save(rollouts)
+    }
+
+    fn live(
+        &mut self,
+        control: &Control,
+        heartbeat: &Heartbeat,
+        patience: Duration,
+    ) -> Result<ExitStatus, RoleError> {
+        loop {
+            heartbeat.beat();
+            if control.order() == Order::Stop {
+                return self.save_last().map(|()| ExitStatus::Stopped);
+            }
+            match self.role.step(patience) {
+                Ok(Turn::Finished) => return self.save_last().map(|()| ExitStatus::Completed),
+                Ok(_) => {}
+                Err(error) => {
+                    // The parameters are those of the last good update.
+                    if let Err(unsaved) = self.save_last() {
+                        tracing::warn!("the last checkpoint could not be saved either: {unsaved}");
+                    }
+                    return Err(error);
+                }
+            }
+            if self.role.checkpoint_due() && self.role.complete().is_none() {
+                let rollouts = self.cutter.pause();
+                let saved = self.role.save(rollouts);
+                self.cutter.order(Order::Run);
+                saved?;
+            }
+        }
+    }
+
+    /// Hands the role back to the root.
+    fn hand_over(self) {
+        drop(self.done.try_send(self.role));
+    }
+}
+
+/// Steps the learner until it is complete, fails or is told to stop; saves checkpoints on the way and at the end.
+/// Panics are caught: the learner is then lost, and nothing is saved.
+pub fn live_learner(
+    mut learner: CuttingLearner,
+    control: &Control,
+    heartbeat: &Heartbeat,
+    patience: Duration,
+) -> ExitStatus {
+    match catch_unwind(AssertUnwindSafe(|| learner.live(control, heartbeat, patience))) {
+        Ok(outcome) => {
+            learner.hand_over();
+            outcome.unwrap_or_else(ExitStatus::Failed)
+        }
+        Err(payload) => ExitStatus::Panicked(panic_message(payload.as_ref())),
+    }
+}

@@ -1,0 +1,372 @@
+//! The learner's role: draws batches from the queue, updates, publishes, and decides when the run is complete.
+//!
+//! It is the single consumer of the queue. Experience that a checkpoint looked at is carried over and consumed
+//! first, in its old order. A unit leaves the ledger's buffer only here: consumed by an applied update, or dropped as
+//! stale or not finite.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::checkpoint::{RunState, files};
+use super::evaluator::Evaluator;
+use super::faults::FaultKind;
+use super::journal::Journal;
+use super::lane::Experience;
+use super::parameter_bus::Published;
+use super::queue::QueueReceiver;
+use super::recorder::Recorder;
+use super::role::{Role, RoleError, Turn};
+use super::run::{Figures, Run};
+use super::snapshot::RolloutSnapshot;
+use crate::codec::{self, CheckpointStore};
+use crate::learner::schedule::Progress;
+use crate::learner::{Learner, LearnerError, Outcome};
+use crate::telemetry::UpdateRecord;
+use crate::trajectory::{DropReason, Unroll, Version};
+
+/// Versions kept for recomputing log-probabilities.
+const KEPT_VERSIONS: usize = 64;
+
+/// What the learner's role is made of.
+pub struct LearnerParts {
+    /// What is shared with the rest of the run.
+    pub run: Arc<Run>,
+    /// Parameters and optimiser.
+    pub learner: Learner,
+    /// Where experience comes from.
+    pub queue: QueueReceiver<Experience>,
+    /// Experience of a checkpoint, older than anything in the queue.
+    pub carried: VecDeque<Experience>,
+    /// What is remembered of the run.
+    pub journal: Journal,
+    /// Where evaluations run.
+    pub evaluator: Evaluator,
+    /// Metrics and files.
+    pub recorder: Recorder,
+    /// Where checkpoints go.
+    pub store: CheckpointStore,
+}
+
+/// See the module's documentation.
+pub struct LearnerRole {
+    run: Arc<Run>,
+    learner: Learner,
+    queue: QueueReceiver<Experience>,
+    carried: VecDeque<Experience>,
+    batch: Vec<Experience>,
+    journal: Journal,
+    evaluator: Evaluator,
+    recorder: Recorder,
+    store: CheckpointStore,
+    versions: VecDeque<Arc<Published>>,
+    record: UpdateRecord,
+    last_checkpoint: (Version, Instant),
+    complete: Option<String>,
+}
+
+impl LearnerRole {
+    /// Puts the parts together.
+    #[must_use]
+    pub fn new(parts: LearnerParts) -> Self {
+        let LearnerParts { run, learner, queue, carried, journal, evaluator, recorder, store } = parts;
+        let versions = VecDeque::from([run.bus.latest()]);
+        let last_checkpoint = (learner.version(), Instant::now());
+        Self {
+            run,
+            learner,
+            queue,
+            carried,
+            batch: Vec::new(),
+            journal,
+            evaluator,
+            recorder,
+            store,
+            versions,
+            record: UpdateRecord::default(),
+            last_checkpoint,
+            complete: None,
+        }
+    }
+
+    /// Which stop condition was met.
+    #[must_use]
+    pub fn complete(&self) -> Option<&str> {
+        self.complete.as_deref()
+    }
+
+    /// Whether a checkpoint is due at this border.
+    #[must_use]
+    pub fn checkpoint_due(&self) -> bool {
+        let config = &self.run.config.checkpoint;
+        let (version, instant) = self.last_checkpoint;
+        let updates = self.learner.version().lag_of(version);
+        updates > 0
+            && (config.every_updates.is_some_and(|every| updates >= every)
+                || config.every_seconds.is_some_and(|every| instant.elapsed().as_secs_f64() >= every))
+    }
+
+    /// Saves a checkpoint. `rollouts` are the snapshots of the paused actors, in order, `None` for one that did not
+    /// answer. Experience in the queue is carried over.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save(&mut self, rollouts: Vec<Option<RolloutSnapshot>>) -> Result<(), RoleError> {
+        self.carried.extend(self.queue.drain());
+        let version = self.learner.version();
+        let waiting: Vec<Unroll> = self.batch.iter().chain(&self.carried).map(|e| e.unroll.clone()).collect();
+        let state = RunState {
+            learner: self.learner.state().clone(),
+            journal: self.journal.clone(),
+            waiting_records: self.recorder.waiting(),
+            ledger: self.run.ledger.snapshot(),
+            next_episodes: self.run.episodes.to_vec(),
+            rollouts,
+            queue: waiting,
+        };
+        let parameters: Vec<_> = self
+            .learner
+            .parameters()
+            .iter()
+            .map(|(name, tensor)| (name.to_owned(), tensor.detach()))
+            .collect();
+        let optimizer = self.learner.optimizer().state().map_err(LearnerError::from)?;
+        let failed = |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
+        let contents = [
+            (files::STATE, codec::encode(codec::Kind::RunState, &state).map_err(|e| failed(&e))?),
+            (files::PARAMETERS, codec::encode_tensors(&parameters).map_err(|e| failed(&e))?),
+            (files::OPTIMIZER, codec::encode_tensors(&optimizer).map_err(|e| failed(&e))?),
+        ];
+        self.store.save(version.0, &contents).map_err(|e| failed(&e))?;
+        self.recorder.flush().map_err(|e| failed(&e))?;
+        self.last_checkpoint = (version, Instant::now());
+        Ok(())
+    }
+
+    /// Ends the records: waiting updates become a last line. Returns what the summary needs.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn finish(&mut self) -> Result<(), RoleError> {
+        self.evaluator.stop();
+        self.recorder.finish().map_err(|error| RoleError::Files(error.to_string()))
+    }
+
+    /// What is remembered of the run.
+    #[must_use]
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Completed updates.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.learner.version()
+    }
+
+    /// Draws experience until the batch is complete.
+    fn fill(&mut self, patience: Duration) -> bool {
+        let config = &self.run.config.learner;
+        while self.batch.len() < config.batch_unrolls {
+            let since = Instant::now();
+            let drawn = match self.carried.pop_front() {
+                Some(experience) => Some((experience, Duration::ZERO)),
+                None => self.queue.take(patience),
+            };
+            self.record.starved_seconds += since.elapsed().as_secs_f64();
+            let Some((experience, waited)) = drawn else { return false };
+            let lag = self.learner.version().lag_of(experience.unroll.versions[0]);
+            if config.max_lag.is_some_and(|most| lag > most) {
+                self.note_episodes(&experience.unroll);
+                experience.ticket.discard(DropReason::Stale);
+                continue;
+            }
+            let behaviour = experience.unroll.versions[0];
+            self.run.metrics.queue_wait_seconds.observe(waited.as_secs_f64());
+            self.run.metrics.lag_in_flight.observe(experience.queued_at.lag_of(behaviour) as f64);
+            let queued = self.learner.version().lag_of(experience.queued_at);
+            self.run.metrics.lag_in_queue.observe(queued as f64);
+            let share = waited.as_secs_f64() / config.batch_unrolls as f64;
+            *self.record.queue_wait_seconds.get_or_insert_default() += share;
+            self.batch.push(experience);
+        }
+        true
+    }
+
+    fn note_episodes(&mut self, unroll: &Unroll) {
+        for episode in &unroll.episodes {
+            self.journal.episode(episode);
+            self.record.add_episode(episode.episode_return, episode.length);
+            self.run.metrics.record_episode(episode);
+        }
+    }
+
+    fn learning_rate(&self) -> f64 {
+        let stop = &self.run.config.stop;
+        let progress = Progress::furthest([
+            Progress::new(self.learner.version().0, stop.updates),
+            Progress::new(self.run.ledger.submitted_steps(), stop.env_steps),
+        ]);
+        self.run.config.learner.schedule.at(progress)
+    }
+
+    /// Whether a fault of this kind strikes at the update in hand.
+    fn fault(&self, kind: FaultKind) -> Option<Duration> {
+        let attempt = self.journal.attempts;
+        let faults = &self.run.config.faults;
+        faults.iter().find(|fault| fault.kind == kind && fault.strikes(attempt)).map(super::Fault::delay)
+    }
+
+    /// Learns from the complete batch.
+    fn update(&mut self) -> Result<(), RoleError> {
+        let since = Instant::now();
+        self.record.queue_depth = Some(self.run.queue_depth() as f64);
+        self.journal.attempts += 1;
+        if let Some(delay) = self.fault(FaultKind::SlowUpdate) {
+            std::thread::sleep(delay);
+        }
+        let poison = self.fault(FaultKind::NanGradient).is_some();
+        let learning_rate = self.learning_rate();
+        let batch = std::mem::take(&mut self.batch);
+        for experience in &batch {
+            self.note_episodes(&experience.unroll);
+        }
+        let unrolls: Vec<&Unroll> = batch.iter().map(|experience| &experience.unroll).collect();
+        let before = self.learner.version();
+        let outcome = self.learner.update(&unrolls, learning_rate, poison);
+        self.record.learning_rate = Some(learning_rate);
+        match outcome {
+            Ok(Outcome::Applied(applied)) => {
+                for experience in batch {
+                    self.note_lag(&experience.unroll, before);
+                    self.check_log_probs(&experience.unroll)?;
+                    experience.ticket.consume();
+                }
+                self.recorder.describe(&mut self.record, &applied);
+                self.publish().map_err(LearnerError::from)?;
+            }
+            Ok(Outcome::Skipped { culprit }) => {
+                tracing::warn!("update skipped: {culprit} was not finite; the parameters are unchanged");
+                self.record.skipped_non_finite += 1;
+                batch.into_iter().for_each(|experience| experience.ticket.discard(DropReason::NonFinite));
+            }
+            Err(error) => {
+                batch.into_iter().for_each(|experience| experience.ticket.discard(DropReason::NonFinite));
+                return Err(error.into());
+            }
+        }
+        self.run.learner_busy.add(since.elapsed());
+        self.record.update_seconds += since.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    fn note_lag(&mut self, unroll: &Unroll, version: Version) {
+        for steps in unroll.versions.chunk_by(|a, b| a == b) {
+            let lag = version.lag_of(steps[0]);
+            let entries = (steps.len() * unroll.columns) as u64;
+            self.journal.consumed(lag, entries);
+            self.record.add_lag(lag, entries);
+        }
+    }
+
+    /// Recomputes one unroll now and then; the first of a batch whose turn it is.
+    fn check_log_probs(&mut self, unroll: &Unroll) -> Result<(), RoleError> {
+        let every = self.run.config.learner.check_every;
+        if every == 0
+            || !self.journal.attempts.is_multiple_of(every)
+            || self.record.log_prob_difference.is_some()
+        {
+            return Ok(());
+        }
+        let kept = |version: Version| {
+            let published = self.versions.iter().find(|published| published.version == version)?;
+            Some((published.parameters.clone(), published.normalizer.clone()))
+        };
+        self.record.log_prob_difference = self.learner.log_prob_difference(unroll, kept)?;
+        Ok(())
+    }
+
+    fn publish(&mut self) -> candle_core::Result<()> {
+        let published = Published {
+            version: self.learner.version(),
+            parameters: self.learner.parameters().deep_copy(&candle_core::Device::Cpu)?,
+            normalizer: self.learner.normalizer(),
+        };
+        self.run.bus.publish(published);
+        if self.run.config.learner.check_every > 0 {
+            self.versions.truncate(KEPT_VERSIONS - 1);
+            self.versions.push_front(self.run.bus.latest());
+        }
+        Ok(())
+    }
+
+    /// Starts an evaluation when one is due, and takes the result of one that finished.
+    fn evaluate(&mut self) -> Result<(), RoleError> {
+        let steps = self.run.ledger.submitted_steps();
+        if let Some(every) = self.run.config.evaluation.every_env_steps {
+            if steps >= self.journal.next_evaluation && self.evaluator.is_idle() {
+                self.journal.next_evaluation = steps - steps % every.max(1) + every.max(1);
+                self.evaluator.start(&self.run, self.run.bus.latest())?;
+            }
+        }
+        if let Some(result) = self.evaluator.result()? {
+            self.journal.eval_mean = Some(result.mean());
+            self.record.eval_mean = Some(result.mean());
+        }
+        Ok(())
+    }
+
+    fn stop_condition(&self) -> Option<String> {
+        let stop = &self.run.config.stop;
+        let steps = self.run.ledger.submitted_steps();
+        let reached = |name: &str, limit: &dyn std::fmt::Display| Some(format!("reached stop.{name} = {limit}"));
+        match stop {
+            _ if stop.env_steps.is_some_and(|limit| steps >= limit) => reached("env_steps", &stop.env_steps?),
+            _ if stop.updates.is_some_and(|limit| self.learner.version().0 >= limit) => {
+                reached("updates", &stop.updates?)
+            }
+            _ if stop.seconds.is_some_and(|limit| self.recorder.wall_seconds() >= limit) => {
+                reached("seconds", &stop.seconds?)
+            }
+            _ if stop.target_return.is_some_and(|target| {
+                self.journal.window_is_full() && self.journal.return_mean() >= Some(target)
+            }) =>
+            {
+                reached("target_return", &stop.target_return?)
+            }
+            _ => None,
+        }
+    }
+
+    fn report(&mut self) -> Result<(), RoleError> {
+        let mut record = std::mem::take(&mut self.record);
+        record.update = self.learner.version().0;
+        record.env_steps = self.run.ledger.submitted_steps();
+        record.return_mean = self.journal.return_mean();
+        self.run.set_figures(Figures {
+            version: self.learner.version(),
+            return_mean: record.return_mean,
+            eval_mean: self.journal.eval_mean,
+            lag_mean: record.lag_mean,
+        });
+        self.recorder.record(record, self.run.blocked()).map_err(|error| RoleError::Files(error.to_string()))
+    }
+}
+
+impl Role for LearnerRole {
+    fn step(&mut self, patience: Duration) -> Result<Turn, RoleError> {
+        if self.complete.is_some() {
+            return Ok(Turn::Finished);
+        }
+        if !self.fill(patience) {
+            // A run may also end while the learner starves.
+            self.complete = self.stop_condition();
+            return Ok(Turn::Waiting);
+        }
+        self.update()?;
+        self.evaluate()?;
+        self.report()?;
+        self.complete = self.stop_condition();
+        Ok(Turn::Worked)
+    }
+}

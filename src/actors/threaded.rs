@@ -1,0 +1,216 @@
+//! The threaded run: every role on a thread of its own, an actix actor standing for each, and the root that watches
+//! them all.
+//!
+//! Order of the end, whatever its cause: the learner stops first (it saves a checkpoint of the paused actors), then
+//! everybody is told to stop and is joined; a thread still inside an environment after the grace is left behind and
+//! counted.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix::prelude::*;
+use tokio::sync::mpsc;
+
+use super::control::{Control, Heartbeat, Order};
+use super::cut::{CuttingLearner, Cutter, live_learner};
+use super::exit_status::ExitStatus;
+use super::interrupt::Interrupt;
+use super::learner::LearnerRole;
+use super::monitor::Monitor;
+use super::restart::RestartBudget;
+use super::role::{PATIENCE, live};
+use super::run::Run;
+use super::snapshot::RolloutSnapshot;
+use super::supervisor::{ChildKind, ChildSpec, Event, Guardian, IsAlive, Tell};
+
+/// Stack of a role's thread. Backpropagation recurses over the graph.
+const STACK: usize = 32 << 20;
+/// Wait for threads to end after they were told to stop.
+const GRACE: Duration = Duration::from_secs(3);
+/// How often the root looks around.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How a run ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// A stop condition was met.
+    Completed(String),
+    /// A signal asked for the end.
+    Interrupted(String),
+    /// Something failed for good.
+    Failed(String),
+}
+
+/// The tree and its root.
+struct Root {
+    run: Arc<Run>,
+    monitor: Monitor,
+    events: mpsc::Receiver<Event>,
+    guardians: Vec<Addr<Guardian>>,
+    learner: Addr<Guardian>,
+}
+
+/// Runs until the end; hands back the learner's role unless it was lost in a panic.
+#[must_use]
+pub fn run_threaded(
+    run: &Arc<Run>,
+    learner: LearnerRole,
+    snapshots: Vec<Option<RolloutSnapshot>>,
+    interrupt: &Interrupt,
+    monitor: Monitor,
+) -> (Ending, Option<LearnerRole>) {
+    let (done, ended) = flume::bounded(1);
+    let run = Arc::clone(run);
+    let interrupt = interrupt.clone();
+    let ending = actix::System::new().block_on(async move {
+        let mut root = Root::start(&run, learner, snapshots, done, monitor);
+        let ending = root.watch(&interrupt).await;
+        root.stop().await;
+        ending
+    });
+    (ending, ended.try_recv().ok())
+}
+
+impl Root {
+    fn start(
+        run: &Arc<Run>,
+        learner: LearnerRole,
+        snapshots: Vec<Option<RolloutSnapshot>>,
+        done: flume::Sender<LearnerRole>,
+        monitor: Monitor,
+    ) -> Self {
+        let actors = run.config.rollout.actors;
+        let children = actors + run.inference_actors() + 1;
+        let (reports, events) = mpsc::channel(16 * children);
+        let budget = || Some(RestartBudget::new(run.config.supervision.clone()));
+        let mut guardians = Vec::with_capacity(children);
+
+        let (snapshot_sender, snapshot_receiver) = flume::bounded(actors);
+        let mut controls = Vec::with_capacity(actors);
+        for (actor, snapshot) in snapshots.into_iter().enumerate() {
+            let control = Arc::<Control>::default();
+            controls.push(Arc::clone(&control));
+            let incarnation = snapshot.as_ref().map_or(0, |snapshot| snapshot.incarnation);
+            let saved = std::sync::Mutex::new(snapshot);
+            let (run, sender) = (Arc::clone(run), snapshot_sender.clone());
+            let spec = ChildSpec {
+                name: format!("rollout {actor}"),
+                kind: ChildKind::Rollout,
+                control,
+                budget: budget(),
+                timeout: Some(Duration::from_secs_f64(run.config.env.timeout_seconds)),
+                stack: STACK,
+                life: Arc::new(move |incarnation, heartbeat, control| {
+                    // Only the first life continues from the checkpoint.
+                    let saved = saved.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+                    let build =
+                        || run.rollout(actor as u32, incarnation, saved, heartbeat, sender.clone());
+                    live(build, control, heartbeat)
+                }),
+            };
+            guardians.push(Guardian::new(spec, incarnation, reports.clone()).start());
+        }
+        for index in 0..run.inference_actors() {
+            let shared = Arc::clone(run);
+            let spec = ChildSpec {
+                name: format!("inference {index}"),
+                kind: ChildKind::Inference,
+                control: Arc::default(),
+                budget: budget(),
+                timeout: None,
+                stack: STACK,
+                life: Arc::new(move |_, heartbeat, control| {
+                    live(|| Ok(shared.inference_server(index)), control, heartbeat)
+                }),
+            };
+            guardians.push(Guardian::new(spec, 0, reports.clone()).start());
+        }
+        let cutter = Cutter { controls, snapshots: snapshot_receiver };
+        let learner = learner_spec(CuttingLearner::new(learner, cutter, done));
+        let learner = Guardian::new(learner, 0, reports).start();
+        Self { run: Arc::clone(run), monitor, events, guardians, learner }
+    }
+
+    /// Watches until something ends the run; the learner has ended when this returns, unless it hangs.
+    async fn watch(&mut self, interrupt: &Interrupt) -> Ending {
+        let mut tick = tokio::time::interval(TICK);
+        let mut ending = None;
+        loop {
+            let event = tokio::select! {
+                event = self.events.recv() => event,
+                _ = tick.tick() => None,
+            };
+            match event {
+                Some(Event::Restarting { kind }) => self.run.note_restart(kind.as_str()),
+                Some(Event::Ended { kind: ChildKind::Learner, status, .. }) => {
+                    return ending.unwrap_or(match status {
+                        ExitStatus::Completed => Ending::Completed(String::new()),
+                        ExitStatus::Stopped => Ending::Interrupted("stopped".into()),
+                        failure => Ending::Failed(format!("learner: {failure}")),
+                    });
+                }
+                // A rollout actor ends by itself only when the learner has closed the queue.
+                Some(Event::Ended { name, status, .. }) if status.is_failure() => {
+                    let cause = format!("{name} failed more often than supervision allows; last: {status}");
+                    ending.get_or_insert(Ending::Failed(cause));
+                    self.stop_learner().await;
+                }
+                Some(Event::Hung { name, env, silence }) => {
+                    let place = env.map(|env| format!(" in environment {env}")).unwrap_or_default();
+                    let seconds = silence.as_secs_f64();
+                    let cause = format!("{name} has been silent{place} for {seconds:.1} s (env.timeout_seconds)");
+                    ending.get_or_insert(Ending::Failed(cause));
+                    self.stop_learner().await;
+                }
+                Some(Event::Ended { .. }) => {}
+                None => {
+                    self.monitor.tick(&self.run);
+                    if let (None, Some(signal)) = (&ending, interrupt.signal()) {
+                        ending = Some(Ending::Interrupted(format!("stopped by {signal}")));
+                        self.stop_learner().await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn stop_learner(&self) {
+        drop(self.learner.send(Tell(Order::Stop)).await);
+    }
+
+    /// Tells everybody to stop and waits for the threads.
+    async fn stop(&mut self) {
+        for guardian in &self.guardians {
+            drop(guardian.send(Tell(Order::Stop)).await);
+        }
+        let deadline = Instant::now() + GRACE;
+        for guardian in &self.guardians {
+            while guardian.send(IsAlive).await.unwrap_or(false) {
+                if Instant::now() >= deadline {
+                    self.run.note_detached();
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+        self.monitor.tick(&self.run);
+    }
+}
+
+/// The learner is never restarted and may take as long as it needs.
+fn learner_spec(learner: CuttingLearner) -> ChildSpec {
+    let learner = std::sync::Mutex::new(Some(learner));
+    ChildSpec {
+        name: "learner".into(),
+        kind: ChildKind::Learner,
+        control: Arc::default(),
+        budget: None,
+        timeout: None,
+        stack: STACK,
+        life: Arc::new(move |_, heartbeat: &Arc<Heartbeat>, control| {
+            let taken = learner.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            let Some(learner) = taken else { return ExitStatus::Panicked("it has ended before".into()) };
+            live_learner(learner, control, heartbeat, PATIENCE)
+        }),
+    }
+}

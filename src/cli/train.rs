@@ -1,0 +1,92 @@
+//! `forebay train`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::actors::{TrainError, TrainOptions, train};
+use crate::config::{Config, Override, Source};
+use crate::env::Registry;
+use crate::telemetry::{RunOutcome, Summary};
+
+/// Arguments of `forebay train`.
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// Configuration file (TOML)
+    config: PathBuf,
+    /// Override a field of the configuration, such as learner.discount=0.99; may be given several times
+    #[arg(long = "set", value_name = "FIELD=VALUE")]
+    overrides: Vec<String>,
+    /// Directory for everything the run writes [default: a new one under runs/]
+    #[arg(long)]
+    run_dir: Option<PathBuf>,
+    /// Continue the run in --run-dir from its newest checkpoint
+    #[arg(long, requires = "run_dir")]
+    resume: bool,
+    /// Step everything in a fixed order on one thread: the same configuration gives the same bytes
+    #[arg(long)]
+    serial: bool,
+}
+
+/// Reads a configuration file with overrides.
+///
+/// # Errors
+/// When it cannot be read or is not a configuration.
+pub fn read_config(path: &Path, overrides: &[String]) -> anyhow::Result<(Config, Source)> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    let overrides =
+        overrides.iter().map(|text| text.parse::<Override>()).collect::<Result<Vec<_>, _>>()?;
+    let source = Source::parse(&text, &path.display().to_string(), &overrides)?;
+    Ok((source.read()?, source))
+}
+
+pub(super) fn run(args: &TrainArgs, registry: Registry) -> anyhow::Result<ExitCode> {
+    let (config, source) = read_config(&args.config, &args.overrides)?;
+    let run_dir = args.run_dir.clone().unwrap_or_else(|| default_run_dir(&args.config));
+    let options = TrainOptions { run_dir, resume: args.resume, serial: args.serial };
+    let summary = train(config, registry, &options).map_err(|error| match error {
+        TrainError::Config(contradiction) => {
+            let fields: Vec<&str> = contradiction.fields.iter().map(String::as_str).collect();
+            anyhow::Error::from(source.error(&fields, contradiction.why))
+        }
+        other => other.into(),
+    })?;
+    print_summary(&summary, &options.run_dir);
+    match summary.status {
+        RunOutcome::Failed => anyhow::bail!("the run failed: {}", summary.cause),
+        RunOutcome::Completed | RunOutcome::Interrupted => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// `runs/NAME-TIME`, unique by the second of its start.
+fn default_run_dir(config: &Path) -> PathBuf {
+    let name = config.file_stem().unwrap_or_default().to_string_lossy();
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    PathBuf::from("runs").join(format!("{name}-{seconds}"))
+}
+
+fn print_summary(summary: &Summary, run_dir: &Path) {
+    let figure = |value: Option<f64>| value.map_or("none".into(), |value| format!("{value:.2}"));
+    let status = match summary.status {
+        RunOutcome::Completed => "completed",
+        RunOutcome::Interrupted => "interrupted",
+        RunOutcome::Failed => "failed",
+    };
+    println!("{status}: {}", summary.cause);
+    println!(
+        "  {} environment steps, {} updates, {:.1} s, {:.0} steps/s",
+        summary.env_steps, summary.updates, summary.wall_seconds, summary.steps_per_second
+    );
+    println!(
+        "  return {} (last 100 episodes), evaluation {}, lag {} on average, {} at most",
+        figure(summary.return_mean),
+        figure(summary.eval_mean),
+        figure(summary.lag_mean),
+        summary.lag_max
+    );
+    println!("  report: {}", run_dir.join("report.html").display());
+}

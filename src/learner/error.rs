@@ -1,0 +1,32 @@
+//! What can end the learner.
+
+use super::advantage::AdvantageError;
+use super::objective::ObjectiveError;
+use super::optimizer::OptimizerError;
+
+/// See the variants.
+#[derive(Debug, thiserror::Error)]
+pub enum LearnerError {
+    /// Several updates in a row could not be applied.
+    #[error(
+        "{culprit} was not finite in {updates} updates in a row; lower the learning rate or look at the rewards"
+    )]
+    NotFinite {
+        /// The loss, or the parameter with the gradient.
+        culprit: String,
+        /// How many.
+        updates: u32,
+    },
+    /// Advantages could not be computed.
+    #[error(transparent)]
+    Advantage(#[from] AdvantageError),
+    /// The loss could not be computed.
+    #[error(transparent)]
+    Objective(#[from] ObjectiveError),
+    /// The optimiser failed.
+    #[error(transparent)]
+    Optimizer(#[from] OptimizerError),
+    /// A tensor operation failed.
+    #[error("the learner's computation failed: {0}")]
+    Tensor(#[from] candle_core::Error),
+}

@@ -1,0 +1,233 @@
+//! Named parameters in a fixed order.
+//!
+//! A [`Layout`] lists name, shape and initial distribution of every parameter of an architecture; networks keep the
+//! [`ParameterId`]s that it hands out. [`Parameters`] holds one tensor for each entry. Order and names are the same
+//! in memory, in optimiser state and in files.
+
+use std::ops::Index;
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Result, Shape, Tensor, Var};
+
+use crate::random::{Stream, draw, normal_pair};
+
+/// How a parameter starts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Initializer {
+    /// Every element the same.
+    Constant(f32),
+    /// Rows (of the matrix `[first dimension, rest]`) or columns orthonormal, times a gain (Saxe et al. 2014).
+    Orthogonal(f32),
+}
+
+/// Position of a parameter in its layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParameterId(usize);
+
+#[derive(Debug, Clone)]
+struct Entry {
+    name: String,
+    shape: Vec<usize>,
+    initializer: Initializer,
+}
+
+/// The list of an architecture's parameters.
+#[derive(Debug, Clone, Default)]
+pub struct Layout(Vec<Entry>);
+
+impl Layout {
+    /// Adds a parameter. Names are unique paths such as `torso.0.weight`.
+    pub fn add(&mut self, name: impl Into<String>, shape: &[usize], initializer: Initializer) -> ParameterId {
+        let name = name.into();
+        debug_assert!(self.0.iter().all(|entry| entry.name != name), "parameter {name} declared twice");
+        self.0.push(Entry { name, shape: shape.to_vec(), initializer });
+        ParameterId(self.0.len() - 1)
+    }
+
+    /// Names in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|entry| entry.name.as_str())
+    }
+
+    /// Draws every parameter from the run seed; the same seed gives the same bits on every device.
+    pub fn initialize(&self, seed: u64, device: &Device) -> Result<Parameters> {
+        let tensors = self.0.iter().enumerate().map(|(index, entry)| {
+            let values = initial_values(entry, seed, index as u32);
+            Tensor::from_vec(values, entry.shape.as_slice(), device)
+        });
+        Ok(Parameters { names: self.shared_names(), tensors: tensors.collect::<Result<_>>()? })
+    }
+
+    /// Takes named tensors (from a file) as this architecture's parameters.
+    ///
+    /// # Errors
+    /// Names the first parameter that is missing, superfluous or of another shape.
+    pub fn adopt(&self, named: Vec<(String, Tensor)>, device: &Device) -> Result<Parameters> {
+        let mut found: std::collections::HashMap<String, Tensor> = named.into_iter().collect();
+        let mut tensors = Vec::with_capacity(self.0.len());
+        for entry in &self.0 {
+            let Some(tensor) = found.remove(&entry.name) else {
+                candle_core::bail!("parameter `{}` is missing: the file is of another architecture", entry.name);
+            };
+            if tensor.dims() != entry.shape.as_slice() {
+                candle_core::bail!(
+                    "parameter `{}` has shape {:?}, this architecture needs {:?}",
+                    entry.name,
+                    tensor.dims(),
+                    entry.shape
+                );
+            }
+            tensors.push(tensor.to_device(device)?.to_dtype(DType::F32)?);
+        }
+        if let Some(name) = found.keys().min() {
+            candle_core::bail!("parameter `{name}` is not known: the file is of another architecture");
+        }
+        Ok(Parameters { names: self.shared_names(), tensors })
+    }
+
+    fn shared_names(&self) -> Arc<[String]> {
+        self.0.iter().map(|entry| entry.name.clone()).collect()
+    }
+}
+
+/// One tensor for each entry of a layout.
+#[derive(Debug, Clone)]
+pub struct Parameters {
+    names: Arc<[String]>,
+    tensors: Vec<Tensor>,
+}
+
+impl Index<ParameterId> for Parameters {
+    type Output = Tensor;
+
+    fn index(&self, id: ParameterId) -> &Tensor {
+        &self.tensors[id.0]
+    }
+}
+
+impl Parameters {
+    /// Names and tensors in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.names.iter().map(String::as_str).zip(&self.tensors)
+    }
+
+    /// Number of scalars.
+    #[must_use]
+    pub fn element_count(&self) -> usize {
+        self.tensors.iter().map(Tensor::elem_count).sum()
+    }
+
+    /// An independent copy on `device` that shares no storage and records no graph: what is published.
+    pub fn deep_copy(&self, device: &Device) -> Result<Self> {
+        let copy = |tensor: &Tensor| {
+            let tensor = tensor.detach();
+            if tensor.device().same_device(device) { tensor.copy() } else { tensor.to_device(device) }
+        };
+        let tensors = self.tensors.iter().map(copy).collect::<Result<_>>()?;
+        Ok(Self { names: self.names.clone(), tensors })
+    }
+
+    /// The same storage without gradient tracking, for forward passes of the learner that need no graph.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self { names: self.names.clone(), tensors: self.tensors.iter().map(Tensor::detach).collect() }
+    }
+
+    /// Differentiable variables with these values, in order, and the parameters that refer to them.
+    pub fn to_variables(&self) -> Result<(Vec<(String, Var)>, Self)> {
+        let variables: Vec<Var> =
+            self.tensors.iter().map(|tensor| Var::from_tensor(&tensor.copy()?)).collect::<Result<_>>()?;
+        let tensors = variables.iter().map(|variable| variable.as_tensor().clone()).collect();
+        let named = self.names.iter().cloned().zip(variables).collect();
+        Ok((named, Self { names: self.names.clone(), tensors }))
+    }
+}
+
+fn initial_values(entry: &Entry, seed: u64, index: u32) -> Vec<f32> {
+    let count = Shape::from(entry.shape.as_slice()).elem_count();
+    match entry.initializer {
+        Initializer::Constant(value) => vec![value; count],
+        Initializer::Orthogonal(gain) => {
+            let rows = entry.shape.first().copied().unwrap_or(1);
+            orthogonal(rows, count / rows.max(1), gain, |block| {
+                draw(seed, Stream::Parameters, [index, block, 0, 0])
+            })
+        }
+    }
+}
+
+/// A `[rows, columns]` matrix whose shorter side is orthonormal (modified Gram–Schmidt in f64 on normal vectors).
+fn orthogonal(rows: usize, columns: usize, gain: f32, words: impl Fn(u32) -> [u32; 4]) -> Vec<f32> {
+    let (vectors, length) = (rows.min(columns), rows.max(columns));
+    let mut normals = (0u32..).flat_map(|block| {
+        let [a, b, c, d] = words(block);
+        let [[p, q], [r, s]] = [normal_pair([a, b]), normal_pair([c, d])];
+        [p, q, r, s]
+    });
+    let mut basis: Vec<Vec<f64>> = Vec::with_capacity(vectors);
+    while basis.len() < vectors {
+        let mut vector: Vec<f64> = normals.by_ref().take(length).map(f64::from).collect();
+        for earlier in &basis {
+            let dot: f64 = vector.iter().zip(earlier).map(|(x, y)| x * y).sum();
+            vector.iter_mut().zip(earlier).for_each(|(x, y)| *x -= dot * y);
+        }
+        let norm = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+        // A vector inside the span of the others (probability zero) is drawn again.
+        if norm > 1e-6 {
+            vector.iter_mut().for_each(|x| *x /= norm);
+            basis.push(vector);
+        }
+    }
+    let gain = f64::from(gain);
+    let at = |row: usize, column: usize| {
+        if rows <= columns { basis[row][column] } else { basis[column][row] }
+    };
+    (0..rows * columns).map(|i| (gain * at(i / columns, i % columns)) as f32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orthogonal_initialisation_has_orthonormal_rows_or_columns() -> Result<()> {
+        for (rows, columns) in [(3, 7), (7, 3), (4, 4), (1, 5)] {
+            let mut layout = Layout::default();
+            let id = layout.add("w", &[rows, columns], Initializer::Orthogonal(2.0));
+            let w = layout.initialize(5, &Device::Cpu)?[id].clone();
+            let gram = if rows <= columns { w.matmul(&w.t()?)? } else { w.t()?.matmul(&w)? };
+            let n = rows.min(columns);
+            for (i, row) in gram.to_vec2::<f32>()?.iter().enumerate() {
+                for (j, value) in row.iter().enumerate().take(n) {
+                    let expected = if i == j { 4.0 } else { 0.0 };
+                    assert!((value - expected).abs() < 1e-5, "{rows}x{columns}: {value} at {i},{j}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_published_copy_is_not_changed_by_a_later_update() -> Result<()> {
+        let mut layout = Layout::default();
+        let id = layout.add("w", &[2], Initializer::Constant(1.0));
+        let (variables, live) = layout.initialize(0, &Device::Cpu)?.to_variables()?;
+        let published = live.deep_copy(&Device::Cpu)?;
+        variables[0].1.set(&Tensor::new(&[5f32, 6.0], &Device::Cpu)?)?;
+        assert_eq!(live[id].to_vec1::<f32>()?, [5.0, 6.0]);
+        assert_eq!(published[id].to_vec1::<f32>()?, [1.0, 1.0]);
+        assert!(!published[id].track_op());
+        Ok(())
+    }
+
+    #[test]
+    fn parameters_of_another_architecture_are_refused_by_name() {
+        let mut layout = Layout::default();
+        layout.add("w", &[2], Initializer::Constant(0.0));
+        let tensor = |n: usize| Tensor::zeros(n, DType::F32, &Device::Cpu).unwrap();
+        let adopt = |named| layout.adopt(named, &Device::Cpu).unwrap_err().to_string();
+        assert!(adopt(vec![]).contains("`w` is missing"));
+        assert!(adopt(vec![("w".into(), tensor(3))]).contains("`w` has shape [3]"));
+        assert!(adopt(vec![("w".into(), tensor(2)), ("v".into(), tensor(2))]).contains("`v` is not known"));
+    }
+}
