@@ -1,1 +1,43 @@
-//! (empty)
+//! Differentiable operators for the CPU, each one fused pass with a backward pass of its own.
+//!
+//! They serve `f32` (to compute with) and `f64` (to check gradients with); on other devices and types each falls
+//! back to the same function composed of candle's differentiable operators. Invariants, for all of them:
+//!
+//! - *row invariance*: what comes out for one row (image, sequence) depends on that row only, bit for bit, whatever
+//!   the batch around it and the number of threads;
+//! - a tracked input always gets a gradient, an untracked one costs none;
+//! - inputs may be views at any offset; strided ones are made contiguous first;
+//! - a NaN going in comes out: no comparison hides it.
+//!
+//! | operator | inputs | result |
+//! |---|---|---|
+//! | [`linear`]`(x, weight, bias, activation)` | `[N, K]`, `[O, K]`, `[O]` | `[N, O]` |
+//! | `conv2d(x, weight, bias, geometry, activation)` | `[N, H, W, C]`, `[O, kh, kw, C]`, `[O]` | `[N, OH, OW, O]` |
+//! | `max_pool2d(x, window, stride, padding)` | `[N, H, W, C]` | `[N, OH, OW, C]` |
+//! | [`mask_logits`]`(logits, mask)` | `[N, A]`, `u8` `[N, A]` | `[N, A]` |
+//! | [`categorical`]`(logits, actions)` | `[N, A]`, `u32` `[N]` | `[N, 2]`: log-probability, entropy |
+//! | `squashed_gaussian(mean, log_std, before)` | `[N, D]` each | `[N, 2]`: log-probability, entropy |
+//! | `lstm_step(x, state, parameters)` | `[N, I]`, `[N, 2H]` (h, c) | `[N, 2H]` |
+//! | `lstm_unroll(x, state, starts, parameters)` | `[T, N, I]`, `[N, 2H]`, `u8` `[T, N]` | `[T, N, H]`, `[T, N, 2H]` |
+//!
+//! Actors that work on plain slices have twins that give the same bits: [`PreparedLinear`],
+//! [`log_prob_and_entropy`], [`sample_categorical`]. The thread policy is in [`with_threads`].
+
+// Inner loops must be inlined into the function that was compiled for the chosen instruction set.
+#![allow(clippy::inline_always)]
+
+mod activation;
+mod categorical;
+mod elementary;
+mod lanes;
+mod linear;
+mod parallel;
+mod product;
+mod storage;
+#[cfg(test)]
+mod testing;
+
+pub use activation::{Activation, silu};
+pub use categorical::{MASKED, argmax, categorical, log_prob_and_entropy, mask_logits, sample_categorical};
+pub use linear::{PreparedLinear, linear};
+pub use parallel::{threads, with_threads};

@@ -1,0 +1,274 @@
+//! A linear layer with its activation as one operator: `y = activation(x · Wᵀ + b)`.
+//!
+//! Row-invariant: a row of `y` depends on that row of `x` only, bit for bit, whatever the number of rows and threads.
+
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+
+use super::activation::{self, Activation, silu};
+use super::lanes::Element;
+use super::product::{Matrix, PackedWeight, multiply};
+use super::storage::{self, by_type, refuse, values};
+
+/// `activation(x · weightᵀ + bias)`.
+///
+/// Shapes: x `[N, K]`, weight `[O, K]`, bias `[O]`, result `[N, O]`; all of one float type on one device. Own kernels
+/// for `f32` and `f64` on the CPU, else candle's operators. Errors when a shape does not fit.
+pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor, activation: Activation) -> Result<Tensor> {
+    check(x, weight, bias)?;
+    if !storage::is_native(x) {
+        return composed(x, weight, bias, activation);
+    }
+    let (x, weight, bias) = (x.contiguous()?, weight.contiguous()?, bias.contiguous()?);
+    if activation.is_told_by_result() {
+        x.apply_op3(&weight, &bias, Linear { activation })
+    } else {
+        silu(&x.apply_op3(&weight, &bias, Linear { activation: Activation::Identity })?)
+    }
+}
+
+fn check(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<()> {
+    match (x.dims(), weight.dims(), bias.dims()) {
+        ([_, k], [o, inputs], [outputs]) if k == inputs && o == outputs => Ok(()),
+        (x, weight, bias) => refuse(
+            "linear",
+            format!("x {x:?}, weight {weight:?} and bias {bias:?} must be [N, K], [O, K] and [O]"),
+        ),
+    }
+}
+
+/// The same function out of candle's own differentiable operators.
+fn composed(x: &Tensor, weight: &Tensor, bias: &Tensor, activation: Activation) -> Result<Tensor> {
+    activation.composed(&x.matmul(&weight.t()?)?.broadcast_add(bias)?)
+}
+
+/// A linear layer laid out once and applied many times, on plain slices and without autograd: for actors, which run
+/// many batches under one set of parameters. Gives the same bits as [`linear`].
+pub struct PreparedLinear {
+    weight: PackedWeight<f32>,
+    bias: Vec<f32>,
+    activation: Activation,
+}
+
+impl PreparedLinear {
+    /// Copies weight `[O, K]` and bias `[O]` (`f32`, CPU).
+    pub fn new(weight: &Tensor, bias: &Tensor, activation: Activation) -> Result<Self> {
+        let (outputs, inputs) = weight.dims2()?;
+        if bias.dims() != [outputs] {
+            return refuse("linear", format!("bias {:?} must be [{outputs}]", bias.dims()));
+        }
+        let weight = weight.contiguous()?;
+        let values = values(&weight)?;
+        Ok(Self {
+            weight: PackedWeight::new(values.slice()?, outputs, inputs),
+            bias: bias.to_vec1()?,
+            activation,
+        })
+    }
+
+    /// Length of an input row, K.
+    #[must_use]
+    pub fn inputs(&self) -> usize {
+        self.weight.inputs()
+    }
+
+    /// Length of an output row, O.
+    #[must_use]
+    pub fn outputs(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// Fills `output` `[N, O]` from `x` `[N, K]`. Panics when their lengths do not belong to the same N.
+    pub fn apply(&self, x: &[f32], output: &mut [f32]) {
+        self.weight.rows(x, &self.bias, self.activation, output);
+    }
+}
+
+/// The operator; its activation's derivative follows from the result.
+struct Linear {
+    activation: Activation,
+}
+
+impl Linear {
+    fn forward<T: Element>(
+        &self,
+        [x, weight, bias]: [(&CpuStorage, &Layout); 3],
+    ) -> Result<(CpuStorage, Shape)> {
+        let (rows, inputs) = x.1.shape().dims2()?;
+        let outputs = bias.1.shape().elem_count();
+        let mut y = vec![T::zero(); rows * outputs];
+        let weight = PackedWeight::<T>::new(storage::slice(weight.0, weight.1)?, outputs, inputs);
+        weight.rows(storage::slice(x.0, x.1)?, storage::slice(bias.0, bias.1)?, self.activation, &mut y);
+        Ok((T::to_cpu_storage_owned(y), Shape::from((rows, outputs))))
+    }
+
+    fn backward<T: Element>(
+        &self,
+        x: &Tensor,
+        weight: &Tensor,
+        result: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<[Option<Tensor>; 3]> {
+        let (rows, inputs) = x.dims2()?;
+        let outputs = weight.dim(0)?;
+        let (result, gradient) = (values::<T>(result)?, values::<T>(gradient)?);
+        let (before, bias_gradient) =
+            activation::backward(self.activation, result.slice()?, gradient.slice()?, outputs);
+        let before = Matrix::new(&before, rows, outputs);
+        // The gradient of the observations themselves is wasted work: nothing tracks them.
+        let x_gradient = if x.track_op() {
+            let mut output = vec![T::zero(); rows * inputs];
+            multiply(&mut output, before, Matrix::new(values(weight)?.slice()?, outputs, inputs), false);
+            Some(Tensor::from_vec(output, x.shape(), x.device())?)
+        } else {
+            None
+        };
+        let weight_gradient = if weight.track_op() {
+            let mut output = vec![T::zero(); outputs * inputs];
+            multiply(&mut output, before.transposed(), Matrix::new(values(x)?.slice()?, rows, inputs), false);
+            Some(Tensor::from_vec(output, weight.shape(), x.device())?)
+        } else {
+            None
+        };
+        let bias_gradient = Tensor::from_vec(bias_gradient, outputs, x.device())?;
+        Ok([x_gradient, weight_gradient, Some(bias_gradient)])
+    }
+}
+
+impl CustomOp3 for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        x_layout: &Layout,
+        weight: &CpuStorage,
+        weight_layout: &Layout,
+        bias: &CpuStorage,
+        bias_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let inputs = [(x, x_layout), (weight, weight_layout), (bias, bias_layout)];
+        by_type!(storage::dtype(x), T => self.forward::<T>(inputs))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        weight: &Tensor,
+        bias: &Tensor,
+        result: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let gradient = gradient.contiguous()?;
+        let [x, weight, bias_gradient] =
+            by_type!(x.dtype(), T => self.backward::<T>(x, weight, result, &gradient))?;
+        Ok((x, weight, bias_gradient.filter(|_| bias.track_op())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parallel::with_threads;
+    use super::super::testing::{check_gradients, close, offset, pseudo_random};
+    use super::*;
+    use candle_core::{DType, Device, Var};
+
+    const ALL: [Activation; 4] = [Activation::Identity, Activation::Relu, Activation::Tanh, Activation::Silu];
+
+    #[test]
+    fn agrees_with_the_composed_form_and_honours_offsets() {
+        for (n, k, o) in [(1, 1, 1), (3, 5, 2), (64, 64, 64), (13, 4, 33), (30, 100, 17), (2, 700, 6)] {
+            let x = offset(&pseudo_random(&[n, k], 1, DType::F32));
+            let weight = offset(&(pseudo_random(&[o, k], 2, DType::F32) * 0.3).unwrap());
+            let bias = offset(&pseudo_random(&[o], 3, DType::F32));
+            for activation in ALL {
+                let fused = linear(&x, &weight, &bias, activation).unwrap();
+                close(&fused, &composed(&x, &weight, &bias, activation).unwrap(), 1e-5);
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_match_finite_differences() {
+        for (n, k, o) in [(1, 1, 1), (3, 5, 2), (2, 1, 40), (7, 9, 1)] {
+            for activation in ALL {
+                let inputs = [
+                    pseudo_random(&[n, k], 1, DType::F64),
+                    pseudo_random(&[o, k], 2, DType::F64),
+                    pseudo_random(&[o], 3, DType::F64),
+                ];
+                check_gradients(&inputs, |t| linear(&t[0], &t[1], &t[2], activation));
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_gives_the_same_bits_in_any_batch_on_any_threads() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        for (k, o) in [(4, 64), (64, 1), (64, 2), (64, 64), (600, 50)] {
+            let x = pseudo_random(&[200, k], 1, DType::F32);
+            let weight = pseudo_random(&[o, k], 2, DType::F32);
+            let bias = pseudo_random(&[o], 3, DType::F32);
+            let rows = |first, count| -> Vec<Vec<f32>> {
+                let x = x.narrow(0, first, count).unwrap();
+                linear(&x, &weight, &bias, Activation::Tanh).unwrap().to_vec2().unwrap()
+            };
+            let alone: Vec<Vec<f32>> = (0..200).flat_map(|row| rows(row, 1)).collect();
+            for count in (1..=200).step_by(if k > 64 { 23 } else { 1 }) {
+                assert_eq!(rows(200 - count, count), alone[200 - count..]);
+                assert_eq!(with_threads(&pool, || rows(0, count)), alone[..count]);
+            }
+            let prepared = PreparedLinear::new(&weight, &bias, Activation::Tanh).unwrap();
+            let mut output = vec![0.0; 5 * o];
+            prepared
+                .apply(&x.narrow(0, 0, 5).unwrap().flatten_all().unwrap().to_vec1().unwrap(), &mut output);
+            assert_eq!(output, alone[..5].concat());
+        }
+    }
+
+    #[test]
+    fn threads_do_not_change_gradients_that_are_shared() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let x = pseudo_random(&[300, 96], 1, DType::F32);
+        let weight = Var::from_tensor(&pseudo_random(&[80, 96], 2, DType::F32)).unwrap();
+        let bias = pseudo_random(&[80], 3, DType::F32);
+        let gradient = || {
+            let y = linear(&x, &weight, &bias, Activation::Relu).unwrap();
+            let gradients = y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+            gradients.get(&weight).unwrap().to_vec2::<f32>().unwrap()
+        };
+        assert_eq!(gradient(), with_threads(&pool, gradient));
+    }
+
+    #[test]
+    fn an_untracked_input_costs_no_gradient() {
+        let x = pseudo_random(&[3, 4], 1, DType::F32);
+        let weight = Var::from_tensor(&pseudo_random(&[2, 4], 2, DType::F32)).unwrap();
+        let bias = Var::from_tensor(&pseudo_random(&[2], 3, DType::F32)).unwrap();
+        let op = Linear { activation: Activation::Relu };
+        let y = linear(&x, &weight, &bias, Activation::Relu).unwrap();
+        let (x, weight, bias) = op.bwd(&x, &weight, &bias, &y, &y.ones_like().unwrap()).unwrap();
+        assert!(x.is_none() && weight.is_some() && bias.is_some());
+    }
+
+    #[test]
+    fn a_nan_is_not_hidden_by_the_activation() {
+        let x = Tensor::new(&[[f32::NAN, 1.0]], &Device::Cpu).unwrap();
+        let weight = Var::from_tensor(&Tensor::new(&[[1.0_f32, 1.0]], &Device::Cpu).unwrap()).unwrap();
+        let bias = Tensor::new(&[0.0_f32], &Device::Cpu).unwrap();
+        for activation in ALL {
+            let y = linear(&x, &weight, &bias, activation).unwrap();
+            assert!(y.to_vec2::<f32>().unwrap()[0][0].is_nan());
+            let gradient = y.sum_all().unwrap().backward().unwrap();
+            assert!(gradient.get(&weight).unwrap().to_vec2::<f32>().unwrap()[0][0].is_nan());
+        }
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_refused_by_name() {
+        let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu).unwrap();
+        let error = linear(&zeros(&[2, 3]), &zeros(&[4, 5]), &zeros(&[4]), Activation::Relu).unwrap_err();
+        assert!(error.to_string().contains("linear") && error.to_string().contains("[4, 5]"));
+    }
+}
