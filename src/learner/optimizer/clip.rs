@@ -1,0 +1,126 @@
+//! The global norm of a gradient: measuring it, clipping by it, and naming a gradient that is not finite.
+
+use candle_core::{DType, Storage, Tensor, WithDType};
+use pulp::Arch;
+
+use super::OptimizerError;
+use super::in_place::contiguous;
+use crate::learner::Real;
+
+/// Number of partial sums. It is fixed, so that the result is the same on every processor, and a multiple of the
+/// widest vectors.
+const LANES: usize = 16;
+
+/// Sum of squares in `f64`.
+#[must_use]
+pub fn sum_of_squares<F: Real>(values: &[F]) -> f64 {
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let mut lanes = [0.0; LANES];
+            let mut chunks = values.chunks_exact(LANES);
+            for chunk in &mut chunks {
+                for (lane, &value) in lanes.iter_mut().zip(chunk) {
+                    let value = value.widen();
+                    *lane += value * value;
+                }
+            }
+            for (lane, &value) in lanes.iter_mut().zip(chunks.remainder()) {
+                let value = value.widen();
+                *lane += value * value;
+            }
+            lanes.iter().sum()
+        },
+    )
+}
+
+/// The factor that brings a gradient of norm `norm` down to `max_norm`: max_norm / norm where it is longer, else 1,
+/// without an epsilon. An infinite `max_norm` never clips.
+#[must_use]
+pub fn clip_scale(norm: f64, max_norm: f64) -> f64 {
+    if norm > max_norm { max_norm / norm } else { 1.0 }
+}
+
+/// The square root of the sum of all squares, in `f64`, of named gradients.
+///
+/// # Errors
+/// [`OptimizerError::NonFiniteGradient`] with the first gradient that is not finite; when a device fails.
+pub fn global_norm<'a>(
+    gradients: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+) -> Result<f64, OptimizerError> {
+    let mut sum = 0.0;
+    let mut elsewhere = Vec::new();
+    for (name, gradient) in gradients {
+        if gradient.device().is_cpu() {
+            sum += finite(name, sum_of_squares_on_host(gradient)?)?;
+        } else {
+            elsewhere.push((name, gradient.to_dtype(DType::F64)?.sqr()?.sum_all()?));
+        }
+    }
+    if !elsewhere.is_empty() {
+        // One transfer for all, however many parameters there are.
+        let (names, sums): (Vec<_>, Vec<_>) = elsewhere.into_iter().unzip();
+        for (name, square) in names.into_iter().zip(Tensor::stack(&sums, 0)?.to_vec1::<f64>()?) {
+            sum += finite(name, square)?;
+        }
+    }
+    Ok(sum.sqrt())
+}
+
+fn finite(name: &str, square: f64) -> Result<f64, OptimizerError> {
+    if square.is_finite() { Ok(square) } else { Err(OptimizerError::NonFiniteGradient { name: name.into() }) }
+}
+
+fn sum_of_squares_on_host(gradient: &Tensor) -> candle_core::Result<f64> {
+    fn of<F: Real + WithDType>(gradient: &Tensor) -> candle_core::Result<f64> {
+        let (storage, layout) = gradient.storage_and_layout();
+        let Storage::Cpu(storage) = &*storage else { candle_core::bail!("the gradient is not on the CPU") };
+        Ok(sum_of_squares(contiguous(storage.as_slice::<F>()?, layout)?))
+    }
+    let gradient = gradient.contiguous()?;
+    match gradient.dtype() {
+        DType::F32 => of::<f32>(&gradient),
+        DType::F64 => of::<f64>(&gradient),
+        _ => of::<f64>(&gradient.to_dtype(DType::F64)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    #[test]
+    fn every_entry_counts_once_whatever_the_length() {
+        for length in [0, 1, 15, 16, 17, 100] {
+            let values: Vec<f32> = (0..length).map(|i| i as f32).collect();
+            let expected: f64 = (0..length).map(|i| f64::from(i * i)).sum();
+            assert_eq!(sum_of_squares(&values), expected, "length {length}");
+        }
+    }
+
+    #[test]
+    fn the_norm_of_large_single_precision_gradients_does_not_overflow() {
+        assert_eq!(
+            sum_of_squares(&[3e30_f32, 4e30]).sqrt(),
+            (f64::from(3e30_f32)).hypot(f64::from(4e30_f32))
+        );
+    }
+
+    #[test]
+    fn a_transposed_gradient_counts_only_its_own_entries() {
+        let stored = Tensor::new(&[[3.0_f32, 777.0], [4.0, 777.0]], &Device::Cpu).unwrap();
+        let view = stored.t().unwrap().narrow(0, 0, 1).unwrap();
+        assert_eq!(global_norm([("weight", &view)]).unwrap(), 5.0);
+    }
+
+    #[test]
+    fn the_first_gradient_that_is_not_finite_is_named() {
+        let good = Tensor::new(&[1.0_f32], &Device::Cpu).unwrap();
+        let bad = Tensor::new(&[f32::INFINITY, 0.0], &Device::Cpu).unwrap();
+        let worse = Tensor::new(&[f32::NAN], &Device::Cpu).unwrap();
+        let error = global_norm([("a", &good), ("b", &bad), ("c", &worse)]).unwrap_err();
+        assert!(matches!(error, OptimizerError::NonFiniteGradient { name } if name == "b"));
+    }
+}
