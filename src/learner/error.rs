@@ -26,6 +26,9 @@ pub enum LearnerError {
     /// The optimiser failed.
     #[error(transparent)]
     Optimizer(#[from] OptimizerError),
+    /// The threads for matrix products could not be started.
+    #[error("cannot start learner.threads: {0}")]
+    Threads(rayon::ThreadPoolBuildError),
     /// A tensor operation failed.
     #[error("the learner's computation failed: {0}")]
     Tensor(#[from] candle_core::Error),

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use candle_core::{Device, Tensor, Var};
+use candle_core::{Device, Var};
+use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
 
 use super::advantage::{Boundaries, VtraceInput, gae, n_step_returns, vtrace};
@@ -16,9 +17,9 @@ use super::error::LearnerError;
 use super::objective::{
     ActorCriticBatch, Diagnostics, Evaluation, Loss, PpoBatch, actor_critic_loss, ppo_loss, vtrace_loss,
 };
-use super::optimizer::Optimizer;
+use super::optimizer::{Optimizer, OptimizerError};
 use super::reward_scale::RewardScale;
-use crate::ops::Threads;
+use crate::ops::with_threads;
 use crate::policy::{Moments, Normalizer, Parameters, Policy, SequenceOutput};
 use crate::random::{Stream, draw};
 use crate::trajectory::{Unroll, Version};
@@ -66,7 +67,8 @@ pub struct Learner {
     seed: u64,
     policy: Arc<Policy>,
     device: Device,
-    threads: Threads,
+    threads: Arc<ThreadPool>,
+    variables: Vec<(String, Var)>,
     parameters: Parameters,
     optimizer: Optimizer,
     state: LearnerState,
@@ -86,9 +88,11 @@ impl Learner {
         state: LearnerState,
     ) -> Result<Self, LearnerError> {
         let (variables, parameters) = parameters.to_variables()?;
-        let optimizer = Optimizer::new(&config.optimizer, variables)?;
-        let threads = Threads::new(config.threads);
-        Ok(Self { config, seed, policy, device, threads, parameters, optimizer, state })
+        let optimizer = Optimizer::new(&config.optimizer, variables.clone())?;
+        let name = |i| format!("learner {i}");
+        let threads = rayon::ThreadPoolBuilder::new().num_threads(config.threads).thread_name(name).build();
+        let threads = Arc::new(threads.map_err(LearnerError::Threads)?);
+        Ok(Self { config, seed, policy, device, threads, variables, parameters, optimizer, state })
     }
 
     /// The state of a learner that has seen nothing.
@@ -147,14 +151,16 @@ impl Learner {
             let factor = scale.factor();
             batch.rewards.iter_mut().for_each(|reward| *reward *= factor);
         }
-        let threads = self.threads.clone();
-        let outcome = threads.install(|| match self.config.objective.clone() {
+        let threads = Arc::clone(&self.threads);
+        let outcome = with_threads(&threads, || match self.config.objective.clone() {
             ObjectiveConfig::Ppo(settings) => self.ppo(&settings, &batch, learning_rate, poison),
             _ => {
                 let loss = self.single_pass_loss(&batch)?;
-                self.descend(&loss, learning_rate, poison).map(|step| step.map(|norm| (loss.diagnostics, norm)))
+                let step = self.descend(&loss, learning_rate, poison)?;
+                Ok(step.map(|norm| (loss.diagnostics, norm)))
             }
-        })?;
+        });
+        let outcome: Result<(Diagnostics, f64), String> = outcome?;
         match outcome {
             Ok((diagnostics, gradient_norm)) => {
                 self.state.version = self.state.version.next();
@@ -260,7 +266,7 @@ impl Learner {
         batch: &Batch,
         learning_rate: f64,
         poison: bool,
-    ) -> Result<Result<(Diagnostics, f64), String>, LearnerError> {
+    ) -> Result<Descent<(Diagnostics, f64)>, LearnerError> {
         let look = self.look(&self.parameters.detached(), batch)?;
         let (discount, lambda) = (self.config.discount as f32, settings.gae_lambda as f32);
         let values = look.evaluation.values();
@@ -288,8 +294,10 @@ impl Learner {
                 match self.descend(&loss, learning_rate, poison)? {
                     Ok(norm) => last = Some((loss.diagnostics, norm)),
                     Err(culprit) => {
-                        self.optimizer.set_variables(&saved_parameters)?;
-                        self.optimizer.load_state(saved_optimizer)?;
+                        for ((_, variable), (_, saved)) in self.variables.iter().zip(saved_parameters.iter()) {
+                            variable.set(saved)?;
+                        }
+                        self.optimizer.load_state(&saved_optimizer)?;
                         return Ok(Err(culprit));
                     }
                 }
@@ -319,26 +327,26 @@ impl Learner {
         loss: &Loss,
         learning_rate: f64,
         poison: bool,
-    ) -> Result<Result<f64, String>, LearnerError> {
+    ) -> Result<Descent<f64>, LearnerError> {
         if !loss.diagnostics.total_loss.is_finite() {
             return Ok(Err("the loss".into()));
         }
-        let store = loss.total.backward()?;
-        let mut gradients = self
-            .optimizer
-            .variables()
-            .iter()
-            .map(|(_, variable): &(String, Var)| match store.get(variable) {
-                Some(gradient) => Ok(gradient.clone()),
-                None => variable.zeros_like(),
-            })
-            .collect::<candle_core::Result<Vec<Tensor>>>()?;
+        let mut gradients = loss.total.backward()?;
         if poison {
-            gradients[0] = (gradients[0].ones_like()? * f64::NAN)?;
+            let parameter = self.variables[0].1.as_tensor();
+            gradients.insert(parameter, (parameter.ones_like()? * f64::NAN)?);
         }
-        Ok(self.optimizer.step(&gradients, learning_rate, self.config.clip_norm)?)
+        let most = self.config.clip_norm.unwrap_or(f64::INFINITY);
+        match self.optimizer.step(&gradients, learning_rate, most) {
+            Ok(report) => Ok(Ok(report.gradient_norm)),
+            Err(OptimizerError::NonFiniteGradient { name }) => Ok(Err(format!("the gradient of {name}"))),
+            Err(error) => Err(error.into()),
+        }
     }
 }
+
+/// A step that was made, or the name of what was not finite.
+type Descent<T> = Result<T, String>;
 
 /// What the current parameters say about a batch, with what the estimators need.
 struct Look {

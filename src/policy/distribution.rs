@@ -201,7 +201,7 @@ impl Distribution {
 /// Gives forbidden choices the logit that `ops::mask_logits` gives them.
 fn mask_row(row: &mut [f32], mask: &[bool]) {
     for (logit, _) in row.iter_mut().zip(mask).filter(|(_, allowed)| !**allowed) {
-        *logit = ops::MASKED_LOGIT;
+        *logit = ops::MASKED;
     }
 }
 

@@ -421,9 +421,9 @@ mod tests {
     fn drop_counters_follow_the_ledger_without_counting_twice() {
         let (metrics, ledger) = (Metrics::new("cartpole"), Ledger::default());
         for _ in 0..2 {
-            ledger.begin();
-            ledger.step(5);
-            ledger.drop_live(5, DropReason::ActorRestart);
+            let mut ticket = ledger.begin();
+            ticket.step(5);
+            ticket.discard(DropReason::ActorRestart);
             metrics.observe_ledger(&ledger.snapshot());
             metrics.observe_ledger(&ledger.snapshot());
         }

@@ -103,14 +103,16 @@ pub(super) mod tests {
     /// A summary of a small completed run.
     pub fn example() -> Summary {
         let ledger = Ledger::default();
-        for _ in 0..3 {
-            ledger.begin();
-            ledger.step(80);
-            ledger.buffer(80);
+        let unrolls: Vec<_> = (0..3)
+            .map(|_| {
+                let mut ticket = ledger.begin();
+                ticket.step(80);
+                ticket.complete()
+            })
+            .collect();
+        for (i, ticket) in unrolls.into_iter().enumerate() {
+            if i < 2 { ticket.consume() } else { ticket.discard(DropReason::Shutdown) }
         }
-        ledger.consume(80);
-        ledger.consume(80);
-        ledger.drop_buffered(80, DropReason::Shutdown);
         Summary {
             status: RunOutcome::Completed,
             cause: "reached stop.env_steps = 240".into(),
