@@ -7,9 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use super::journal::Journal;
 use super::snapshot::RolloutSnapshot;
+use crate::codec::Kind;
 use crate::learner::LearnerState;
-use crate::telemetry::UpdateRecord;
+use crate::telemetry::MetricsPosition;
 use crate::trajectory::{LedgerSnapshot, Unroll};
+
+/// What the envelope of a [`RunState`] says it holds.
+pub const RUN_STATE: Kind = Kind::new(*b"RUNS");
+/// Largest [`RunState`] that is read, bytes.
+pub const MAX_STATE_BYTES: u64 = 8 << 30;
 
 /// Everything but tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,8 +24,8 @@ pub struct RunState {
     pub learner: LearnerState,
     /// Returns, lag, evaluations.
     pub journal: Journal,
-    /// Updates that wait for their line in `metrics.jsonl`.
-    pub waiting_records: Vec<UpdateRecord>,
+    /// Where `metrics.jsonl` stands.
+    pub metrics: MetricsPosition,
     /// The account; what it calls live and buffered is in the fields below, or else lost.
     pub ledger: LedgerSnapshot,
     /// Next episode index of every environment.

@@ -25,8 +25,8 @@ pub struct Journal {
     pub attempts: u64,
     /// Mean of the last evaluation.
     pub eval_mean: Option<f64>,
-    /// Best mean of an evaluation during training.
-    pub eval_best: Option<f64>,
+    /// Best score so far: of the evaluations, or without any of the mean return.
+    best: Option<f64>,
     /// Environment steps at which the next evaluation is due.
     pub next_evaluation: u64,
 }
@@ -38,6 +38,31 @@ impl Journal {
             self.returns.pop_front();
         }
         self.returns.push_back(episode.episode_return);
+    }
+
+    /// Notes an evaluation.
+    pub fn evaluated(&mut self, mean: f64) {
+        // The first evaluation replaces training returns as the score.
+        let best = self.best.filter(|_| self.eval_mean.is_some());
+        self.eval_mean = Some(mean);
+        self.best = Some(best.map_or(mean, |best| best.max(mean)));
+    }
+
+    /// Notes that an update was made, after its episodes.
+    pub fn updated(&mut self) {
+        if self.eval_mean.is_none() {
+            let score = self.return_mean();
+            if score > self.best {
+                self.best = score;
+            }
+        }
+    }
+
+    /// Whether the run now stands at its best score.
+    #[must_use]
+    pub fn is_best(&self) -> bool {
+        let score = self.eval_mean.or_else(|| self.return_mean());
+        score.is_some() && score >= self.best
     }
 
     /// Notes steps learned from.

@@ -4,11 +4,11 @@
 //! first, in its old order. A unit leaves the ledger's buffer only here: consumed by an applied update, or dropped as
 //! stale or not finite.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::checkpoint::{RunState, files};
+use super::checkpoint::{RUN_STATE, RunState, files};
 use super::evaluator::Evaluator;
 use super::faults::FaultKind;
 use super::journal::Journal;
@@ -98,12 +98,9 @@ impl LearnerRole {
     /// Whether a checkpoint is due at this border.
     #[must_use]
     pub fn checkpoint_due(&self) -> bool {
-        let config = &self.run.config.checkpoint;
         let (version, instant) = self.last_checkpoint;
         let updates = self.learner.version().lag_of(version);
-        updates > 0
-            && (config.every_updates.is_some_and(|every| updates >= every)
-                || config.every_seconds.is_some_and(|every| instant.elapsed().as_secs_f64() >= every))
+        self.run.config.checkpoint.is_due(updates, instant.elapsed().as_secs_f64())
     }
 
     /// Saves a checkpoint. `rollouts` are the snapshots of the paused actors, in order, `None` for one that did not
@@ -114,11 +111,12 @@ impl LearnerRole {
     pub fn save(&mut self, rollouts: Vec<Option<RolloutSnapshot>>) -> Result<(), RoleError> {
         self.carried.extend(self.queue.drain());
         let version = self.learner.version();
+        let failed = |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
         let waiting: Vec<Unroll> = self.batch.iter().chain(&self.carried).map(|e| e.unroll.clone()).collect();
         let state = RunState {
             learner: self.learner.state().clone(),
             journal: self.journal.clone(),
-            waiting_records: self.recorder.waiting(),
+            metrics: self.recorder.position().map_err(|e| failed(&e))?,
             ledger: self.run.ledger.snapshot(),
             next_episodes: self.run.episodes.to_vec(),
             rollouts,
@@ -131,14 +129,14 @@ impl LearnerRole {
             .map(|(name, tensor)| (name.to_owned(), tensor.detach()))
             .collect();
         let optimizer = self.learner.optimizer().state().map_err(LearnerError::from)?;
-        let failed = |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
+        let tensors = |named: &[_]| codec::tensors_to_bytes(named, &BTreeMap::new()).map_err(|e| failed(&e));
         let contents = [
-            (files::STATE, codec::encode(codec::Kind::RunState, &state).map_err(|e| failed(&e))?),
-            (files::PARAMETERS, codec::encode_tensors(&parameters).map_err(|e| failed(&e))?),
-            (files::OPTIMIZER, codec::encode_tensors(&optimizer).map_err(|e| failed(&e))?),
+            (files::STATE, codec::encode(RUN_STATE, &state).map_err(|e| failed(&e))?),
+            (files::PARAMETERS, tensors(&parameters)?),
+            (files::OPTIMIZER, tensors(&optimizer)?),
         ];
-        self.store.save(version.0, &contents).map_err(|e| failed(&e))?;
-        self.recorder.flush().map_err(|e| failed(&e))?;
+        let best = self.run.config.checkpoint.best && self.journal.is_best();
+        self.store.save(version.0, &contents, best).map_err(|e| failed(&e))?;
         self.last_checkpoint = (version, Instant::now());
         Ok(())
     }
@@ -150,6 +148,12 @@ impl LearnerRole {
     pub fn finish(&mut self) -> Result<(), RoleError> {
         self.evaluator.stop();
         self.recorder.finish().map_err(|error| RoleError::Files(error.to_string()))
+    }
+
+    /// Wall time of all sessions of the run, seconds.
+    #[must_use]
+    pub fn wall_seconds(&self) -> f64 {
+        self.recorder.wall_seconds()
     }
 
     /// What is remembered of the run.
@@ -166,8 +170,8 @@ impl LearnerRole {
 
     /// Draws experience until the batch is complete.
     fn fill(&mut self, patience: Duration) -> bool {
-        let config = &self.run.config.learner;
-        while self.batch.len() < config.batch_unrolls {
+        let (batch_unrolls, max_lag) = (self.run.config.learner.batch_unrolls, self.run.config.learner.max_lag);
+        while self.batch.len() < batch_unrolls {
             let since = Instant::now();
             let drawn = match self.carried.pop_front() {
                 Some(experience) => Some((experience, Duration::ZERO)),
@@ -176,7 +180,7 @@ impl LearnerRole {
             self.record.starved_seconds += since.elapsed().as_secs_f64();
             let Some((experience, waited)) = drawn else { return false };
             let lag = self.learner.version().lag_of(experience.unroll.versions[0]);
-            if config.max_lag.is_some_and(|most| lag > most) {
+            if max_lag.is_some_and(|most| lag > most) {
                 self.note_episodes(&experience.unroll);
                 experience.ticket.discard(DropReason::Stale);
                 continue;
@@ -186,7 +190,7 @@ impl LearnerRole {
             self.run.metrics.lag_in_flight.observe(experience.queued_at.lag_of(behaviour) as f64);
             let queued = self.learner.version().lag_of(experience.queued_at);
             self.run.metrics.lag_in_queue.observe(queued as f64);
-            let share = waited.as_secs_f64() / config.batch_unrolls as f64;
+            let share = waited.as_secs_f64() / batch_unrolls as f64;
             *self.record.queue_wait_seconds.get_or_insert_default() += share;
             self.batch.push(experience);
         }
@@ -310,7 +314,7 @@ impl LearnerRole {
             }
         }
         if let Some(result) = self.evaluator.result()? {
-            self.journal.eval_mean = Some(result.mean());
+            self.journal.evaluated(result.mean());
             self.record.eval_mean = Some(result.mean());
         }
         Ok(())
@@ -339,6 +343,7 @@ impl LearnerRole {
     }
 
     fn report(&mut self) -> Result<(), RoleError> {
+        self.journal.updated();
         let mut record = std::mem::take(&mut self.record);
         record.update = self.learner.version().0;
         record.env_steps = self.run.ledger.submitted_steps();

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::learner::Applied;
 use crate::learner::objective::Clipped;
-use crate::telemetry::{Cadence, EventWriter, Metrics, MetricsWriter, TelemetryError, UpdateRecord};
+use crate::telemetry::{
+    Cadence, EventWriter, Metrics, MetricsPosition, MetricsWriter, TelemetryError, UpdateRecord,
+};
 
 /// See the module's documentation.
 pub struct Recorder {
@@ -20,7 +22,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens the files of a run. A resumed run passes the version it continues from and the records that waited.
+    /// Opens the files of a run. A resumed run passes where `metrics.jsonl` stood.
     ///
     /// # Errors
     /// When a file cannot be opened.
@@ -29,12 +31,12 @@ impl Recorder {
         cadence: Cadence,
         tensorboard: bool,
         metrics: Arc<Metrics>,
-        resume: Option<(u64, Vec<UpdateRecord>)>,
+        resume: Option<MetricsPosition>,
         env_steps: u64,
     ) -> Result<Self, TelemetryError> {
         let writer = match resume {
             None => MetricsWriter::create(run_dir, cadence)?,
-            Some((version, waiting)) => MetricsWriter::resume(run_dir, cadence, version, waiting)?,
+            Some(position) => MetricsWriter::resume(run_dir, cadence, position)?,
         };
         let events = tensorboard.then(|| EventWriter::create(run_dir, env_steps)).transpose()?;
         let earlier_seconds = writer.last_wall_seconds();
@@ -81,18 +83,12 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records that wait for their line, as a checkpoint keeps them.
-    #[must_use]
-    pub fn waiting(&self) -> Vec<UpdateRecord> {
-        self.writer.waiting()
-    }
-
-    /// Makes what was written durable.
+    /// Where `metrics.jsonl` stands; what was written is durable then.
     ///
     /// # Errors
-    /// When that fails.
-    pub fn flush(&mut self) -> Result<(), TelemetryError> {
-        self.writer.sync()
+    /// When it cannot be made durable.
+    pub fn position(&self) -> Result<MetricsPosition, TelemetryError> {
+        self.writer.position()
     }
 
     /// Writes the last line.

@@ -93,14 +93,20 @@ pub enum Event {
 }
 
 /// Passes an order on to the child.
-#[derive(Debug, Clone, Copy, Message)]
-#[rtype(result = "()")]
+#[derive(Debug, Clone, Copy)]
 pub struct Tell(pub Order);
 
+impl Message for Tell {
+    type Result = ();
+}
+
 /// Asks whether the child's thread is alive.
-#[derive(Debug, Clone, Copy, Message)]
-#[rtype(result = "bool")]
+#[derive(Debug, Clone, Copy)]
 pub struct IsAlive;
+
+impl Message for IsAlive {
+    type Result = bool;
+}
 
 /// See the module's documentation.
 pub struct Guardian {

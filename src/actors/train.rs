@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use candle_core::Device;
 
-use super::checkpoint::{RunState, files};
+use super::checkpoint::{MAX_STATE_BYTES, RUN_STATE, RunState, files};
 use super::devices;
 use super::evaluation::evaluate;
 use super::evaluator::Evaluator;
@@ -26,13 +26,13 @@ use super::run::{Run, RunParts};
 use super::run_dir::{RunDir, RunDirError};
 use super::serial::run_serial;
 use super::threaded::{Ending, run_threaded};
-use crate::codec::{self, CheckpointStore, CodecError};
+use crate::codec::{self, CheckpointReader, CheckpointStore, CodecError, tensors_from_bytes};
 use crate::config::{Config, Contradiction, InferenceMode};
 use crate::env::{EnvError, Registry};
 use crate::learner::{Learner, LearnerError};
 use crate::policy::Policy;
 use crate::telemetry::{
-    Cadence, Metrics, MetricsServer, Progress, RunOutcome, RunStatus, StatusBoard, Summary, TelemetryError,
+    Cadence, Metrics, MetricsPosition, MetricsServer, Progress, RunOutcome, RunStatus, StatusBoard, Summary, TelemetryError,
     write_report,
 };
 use crate::trajectory::{Amount, Ledger, Unroll, Version};
@@ -108,8 +108,9 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
         eprintln!("{} is complete already; nothing to do", options.run_dir.display());
         return Ok(summary);
     }
-    let store = CheckpointStore::open(&run_dir.checkpoints(), config.checkpoint.keep)?;
-    let resumed = if options.resume { load(&store)? } else { None };
+    let store = CheckpointStore::open(run_dir.checkpoints(), config.checkpoint.policy())?;
+    let reader = CheckpointReader::new(run_dir.checkpoints());
+    let resumed = if options.resume { load(&reader)? } else { None };
     if options.resume && resumed.is_none() {
         eprintln!("no checkpoint in {}; starting anew", options.run_dir.display());
     }
@@ -134,7 +135,7 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
             next_evaluation: config.evaluation.every_env_steps.unwrap_or_default(),
             ..Journal::default()
         },
-        waiting_records: Vec::new(),
+        metrics: MetricsPosition::default(),
         ledger: Ledger::default().snapshot(),
         next_episodes: vec![0; environments],
         rollouts: vec![None; config.rollout.actors],
@@ -154,7 +155,7 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
                 .adopt(resumed.parameters, &learner_device.device)
                 .map_err(|error| TrainError::Checkpoint(error.to_string()))?;
             check_shape(&resumed.state, &config, environments)?;
-            let position = (resumed.state.learner.version.0, resumed.state.waiting_records.clone());
+            let position = resumed.state.metrics.clone();
             (resumed.state, parameters, Some(resumed.optimizer), Some(position))
         }
     };
@@ -167,7 +168,7 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
         state.learner.clone(),
     )?;
     if let Some(tensors) = optimizer {
-        let loaded = learner.optimizer().load_state(tensors);
+        let loaded = learner.optimizer().load_state(&tensors);
         loaded.map_err(|error| TrainError::Checkpoint(error.to_string()))?;
     }
 
@@ -239,19 +240,17 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
 }
 
 /// Reads the newest whole checkpoint.
-fn load(store: &CheckpointStore) -> Result<Option<Resumed>, TrainError> {
-    let Some(loaded) = store.latest_valid()? else { return Ok(None) };
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
+fn load(reader: &CheckpointReader) -> Result<Option<Resumed>, TrainError> {
+    let search = reader.latest_valid()?;
+    for torn in &search.torn {
+        tracing::warn!("{torn}");
     }
-    let file = |name: &str| {
-        loaded.files.get(name).ok_or_else(|| TrainError::Checkpoint(format!("the checkpoint has no {name}")))
-    };
-    let state = codec::decode(codec::Kind::RunState, file(files::STATE)?, codec::MAX_STATE_BYTES)?;
+    let Some(loaded) = search.found else { return Ok(None) };
+    let tensors = |name| Ok::<_, CodecError>(tensors_from_bytes(loaded.file(name)?, &Device::Cpu)?.tensors);
     Ok(Some(Resumed {
-        state,
-        parameters: codec::decode_tensors(file(files::PARAMETERS)?)?,
-        optimizer: codec::decode_tensors(file(files::OPTIMIZER)?)?,
+        state: codec::decode(RUN_STATE, loaded.file(files::STATE)?, MAX_STATE_BYTES)?,
+        parameters: tensors(files::PARAMETERS)?,
+        optimizer: tensors(files::OPTIMIZER)?,
     }))
 }
 
@@ -371,8 +370,7 @@ pub fn load_policy(
     registry: &Registry,
 ) -> Result<(Policy, Published), TrainError> {
     let spec = Run::make_env(registry, config)?.spec().clone();
-    let store = CheckpointStore::open(&run_dir.join(RunDir::CHECKPOINTS), config.checkpoint.keep)?;
-    let resumed = load(&store)?
+    let resumed = load(&CheckpointReader::new(run_dir.join(RunDir::CHECKPOINTS)))?
         .ok_or_else(|| TrainError::Checkpoint(format!("no checkpoint in {}", run_dir.display())))?;
     let policy = Policy::new(&config.policy, &spec);
     let parameters = policy

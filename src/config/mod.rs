@@ -1,13 +1,25 @@
 //! The configuration of a run: the modules' own settings, composed.
 
 mod check;
+mod error;
+mod explain;
 mod load;
 mod overrides;
+mod path;
 mod reference;
-mod suggest;
+#[cfg(test)]
+mod sample;
+mod schema;
+pub mod suggest;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use check::Contradiction;
+pub use error::ConfigError;
+pub use load::{Source, load};
+pub use overrides::Override;
+pub use reference::reference;
 
 pub use crate::actors::{EvaluationConfig, Fault, InferenceConfig, RestartConfig};
 pub use crate::codec::CheckpointConfig;

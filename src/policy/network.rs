@@ -84,7 +84,7 @@ impl Policy {
     #[must_use]
     pub fn new(config: &PolicyConfig, spec: &EnvSpec) -> Self {
         let mut layout = Layout::default();
-        let mut torso = |layout: &mut Layout, name: &str| {
+        let torso = |layout: &mut Layout, name: &str| {
             Torso::new(layout, name, &config.torso, config.activation, &spec.observation_shape)
         };
         let policy_torso = torso(&mut layout, "torso");

@@ -132,7 +132,7 @@ impl Torso {
             ActivationKind::Relu => Activation::Relu,
             ActivationKind::Tanh => Activation::Tanh,
         };
-        let mut dense = |layout: &mut Layout, name: String, inputs, outputs| {
+        let dense = |layout: &mut Layout, name: String, inputs, outputs| {
             Dense::new(layout, &name, inputs, outputs, activation, HIDDEN_GAIN)
         };
         let (kind, features) = match config {

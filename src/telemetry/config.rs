@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,8 @@ pub struct TelemetryConfig {
     pub listen: Listen,
     /// Most lines written to `metrics.jsonl` in a second; the updates between two lines are merged into one.
     pub lines_per_second: NonZeroU32,
+    /// Updates merged into one line of `metrics.jsonl` in a serial run, where no clock may decide.
+    pub serial_updates_per_line: NonZeroU64,
     /// Whether to write TensorBoard event files beside `metrics.jsonl`.
     pub tensorboard: bool,
     /// What is shown on standard error while the run goes on.
@@ -27,6 +29,7 @@ impl Default for TelemetryConfig {
         Self {
             listen: Listen::Auto,
             lines_per_second: NonZeroU32::MIN.saturating_add(9),
+            serial_updates_per_line: NonZeroU64::MIN.saturating_add(9),
             tensorboard: true,
             progress: ProgressMode::Auto,
         }

@@ -54,15 +54,15 @@ pub enum TelemetryError {
     },
     /// The file of metrics is shorter than the checkpoint says.
     #[error(
-        "{} has {actual} bytes, but the checkpoint was taken at byte {expected}: the file was changed since; \
+        "{} has {actual} lines, but the checkpoint was taken after line {expected}: the file was changed since; \
          restore it or resume in a copy of the run directory from before", path.display()
     )]
     Position {
         /// The file.
         path: PathBuf,
-        /// Bytes it should at least have.
+        /// Lines it should at least have.
         expected: u64,
-        /// Bytes it has.
+        /// Lines it has.
         actual: u64,
     },
 }

@@ -130,6 +130,19 @@ pub struct UpdateRecord {
 }
 
 impl UpdateRecord {
+    /// The record without the figures that depend on the clock.
+    #[must_use]
+    pub fn without_clock(&self) -> Self {
+        Self {
+            wall_seconds: 0.0,
+            queue_wait_seconds: None,
+            update_seconds: 0.0,
+            starved_seconds: 0.0,
+            blocked_seconds: 0.0,
+            ..self.clone()
+        }
+    }
+
     /// Counts an episode that ended since the previous record. `length` is in steps.
     pub fn add_episode(&mut self, episode_return: f64, length: u32) {
         let before = self.episodes as f64;
@@ -276,6 +289,14 @@ impl MetricsLine {
             fields.retain(|_, field| !field.is_null());
         }
         value.to_string()
+    }
+
+    /// Every number of the line by its name, for event files.
+    #[must_use]
+    pub fn scalars(&self) -> Vec<(String, f64)> {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        let fields = value.as_object().into_iter().flatten();
+        fields.filter_map(|(name, field)| Some((name.clone(), field.as_f64()?))).collect()
     }
 }
 

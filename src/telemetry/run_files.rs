@@ -26,15 +26,13 @@ pub enum Cadence {
     EveryUpdates(NonZeroU64),
 }
 
-/// Where a writer stands; kept in a checkpoint. Encode it so that every bit of a float survives.
+/// Where a writer stands; kept in a checkpoint. Nothing in it depends on the clock.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MetricsPosition {
-    /// Length of the file (bytes).
-    pub bytes: u64,
-    /// Updates that wait for their line.
+    /// Lines written.
+    pub lines: u64,
+    /// Updates that wait for their line, without the figures that depend on the clock.
     pub waiting: Vec<UpdateRecord>,
-    /// `wall_seconds` and `env_steps` of the last line.
-    pub last_line: Option<(f64, u64)>,
 }
 
 /// Writes `metrics.jsonl`.
@@ -43,7 +41,10 @@ pub struct MetricsWriter {
     path: PathBuf,
     file: File,
     cadence: Cadence,
-    position: MetricsPosition,
+    lines: u64,
+    waiting: Vec<UpdateRecord>,
+    /// `wall_seconds` and `env_steps` of the last line.
+    last_line: Option<(f64, u64)>,
 }
 
 impl MetricsWriter {
@@ -57,7 +58,7 @@ impl MetricsWriter {
     pub fn create(run_dir: &Path, cadence: Cadence) -> Result<Self, TelemetryError> {
         let path = run_dir.join(Self::FILE);
         let file = File::create(&path).map_err(TelemetryError::write(&path))?;
-        Ok(Self { path, file, cadence, position: MetricsPosition::default() })
+        Ok(Self { path, file, cadence, lines: 0, waiting: Vec::new(), last_line: None })
     }
 
     /// Continues a file from a checkpoint's position.
@@ -69,21 +70,34 @@ impl MetricsWriter {
         cadence: Cadence,
         position: MetricsPosition,
     ) -> Result<Self, TelemetryError> {
-        let path = run_dir.join(Self::FILE);
-        let open = || -> io::Result<(File, u64)> {
-            let file =
-                OpenOptions::new().write(true).create(position.bytes == 0).truncate(false).open(&path)?;
-            let length = file.metadata()?.len();
-            Ok((file, length))
-        };
-        let (mut file, actual) = open().map_err(TelemetryError::write(&path))?;
-        if actual < position.bytes {
-            return Err(TelemetryError::Position { path, expected: position.bytes, actual });
+        let MetricsPosition { lines, waiting } = position;
+        if lines == 0 {
+            return Ok(Self { waiting, ..Self::create(run_dir, cadence)? });
         }
-        file.set_len(position.bytes)
-            .and_then(|()| file.seek(SeekFrom::Start(position.bytes)))
-            .map_err(TelemetryError::write(&path))?;
-        Ok(Self { path, file, cadence, position })
+        let path = run_dir.join(Self::FILE);
+        let text = std::fs::read_to_string(&path).map_err(TelemetryError::read(&path))?;
+        let kept: Vec<&str> =
+            text.split_inclusive('\n').filter(|line| line.ends_with('\n')).take(lines as usize).collect();
+        if (kept.len() as u64) < lines {
+            return Err(TelemetryError::Position { path, expected: lines, actual: kept.len() as u64 });
+        }
+        let last_line = kept.last().map(|line| parse_line(&path, kept.len(), line)).transpose()?;
+        let last_line = last_line.map(|line| (line.record.wall_seconds, line.record.env_steps));
+        let bytes = kept.iter().map(|line| line.len() as u64).sum();
+        let open = || -> io::Result<File> {
+            let mut file = OpenOptions::new().write(true).open(&path)?;
+            file.set_len(bytes)?;
+            file.seek(SeekFrom::Start(bytes))?;
+            Ok(file)
+        };
+        let file = open().map_err(TelemetryError::write(&path))?;
+        Ok(Self { path, file, cadence, lines, waiting, last_line })
+    }
+
+    /// `wall_seconds` of the last line, 0 before the first.
+    #[must_use]
+    pub fn last_wall_seconds(&self) -> f64 {
+        self.last_line.unwrap_or_default().0
     }
 
     /// Takes one update. Returns the line when this update completed one.
@@ -94,11 +108,10 @@ impl MetricsWriter {
         let due = match self.cadence {
             Cadence::EveryUpdates(every) => record.update.is_multiple_of(every.get()),
             Cadence::PerSecond(lines) => self
-                .position
                 .last_line
                 .is_none_or(|(then, _)| record.wall_seconds - then >= 1.0 / f64::from(lines.get())),
         };
-        self.position.waiting.push(record);
+        self.waiting.push(record);
         if due { self.finish() } else { Ok(None) }
     }
 
@@ -107,11 +120,11 @@ impl MetricsWriter {
     /// # Errors
     /// When the line cannot be written.
     pub fn finish(&mut self) -> Result<Option<MetricsLine>, TelemetryError> {
-        let Some(record) = UpdateRecord::merge(&self.position.waiting) else { return Ok(None) };
-        let (then, steps_then) = self.position.last_line.unwrap_or_default();
+        let Some(record) = UpdateRecord::merge(&self.waiting) else { return Ok(None) };
+        let (then, steps_then) = self.last_line.unwrap_or_default();
         let seconds = record.wall_seconds - then;
         let line = MetricsLine {
-            merged_updates: self.position.waiting.len() as u64,
+            merged_updates: self.waiting.len() as u64,
             steps_per_second: (seconds > 0.0)
                 .then(|| record.env_steps.saturating_sub(steps_then) as f64 / seconds),
             record,
@@ -120,9 +133,9 @@ impl MetricsWriter {
         text.push('\n');
         // A file has no buffer of its own: one call hands the whole line to the system.
         self.file.write_all(text.as_bytes()).map_err(TelemetryError::write(&self.path))?;
-        self.position.waiting.clear();
-        self.position.bytes += text.len() as u64;
-        self.position.last_line = Some((line.record.wall_seconds, line.record.env_steps));
+        self.waiting.clear();
+        self.lines += 1;
+        self.last_line = Some((line.record.wall_seconds, line.record.env_steps));
         Ok(Some(line))
     }
 
@@ -132,7 +145,8 @@ impl MetricsWriter {
     /// When what was written cannot be made durable, without which the checkpoint could point past the end.
     pub fn position(&self) -> Result<MetricsPosition, TelemetryError> {
         self.file.sync_data().map_err(TelemetryError::write(&self.path))?;
-        Ok(self.position.clone())
+        let waiting = self.waiting.iter().map(UpdateRecord::without_clock).collect();
+        Ok(MetricsPosition { lines: self.lines, waiting })
     }
 }
 
@@ -143,14 +157,16 @@ pub(super) fn read_metrics(run_dir: &Path) -> Result<Vec<MetricsLine>, Telemetry
     text.split_inclusive('\n')
         .enumerate()
         .filter(|(_, line)| line.ends_with('\n') && !line.trim().is_empty())
-        .map(|(index, line)| {
-            serde_json::from_str(line).map_err(|source| TelemetryError::Parse {
-                path: path.clone(),
-                line: index + 1,
-                source,
-            })
-        })
+        .map(|(index, line)| parse_line(&path, index + 1, line))
         .collect()
+}
+
+fn parse_line(path: &Path, number: usize, line: &str) -> Result<MetricsLine, TelemetryError> {
+    serde_json::from_str(line).map_err(|source| TelemetryError::Parse {
+        path: path.to_owned(),
+        line: number,
+        source,
+    })
 }
 
 /// Replaces a file so that a reader, or the next process after a crash, sees the old content or the new one.
@@ -234,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_survives_the_binary_envelope() {
+    fn a_position_survives_the_binary_envelope_and_holds_no_clock() {
         let dir = tempfile::tempdir().unwrap();
         let mut writer = MetricsWriter::create(dir.path(), every(4)).unwrap();
         (1..=6).for_each(|index| drop(writer.record(update(index, 0.25)).unwrap()));
@@ -243,6 +259,7 @@ mod tests {
         let (back, _): (MetricsPosition, usize) =
             bincode::serde::decode_from_slice(&bytes, bincode::config::standard()).unwrap();
         assert_eq!(back, position);
+        assert!(position.waiting.iter().all(|record| record.wall_seconds == 0.0 && record.loss == Some(0.1)));
     }
 
     #[test]

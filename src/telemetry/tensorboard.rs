@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::TelemetryError;
+use super::{MetricsLine, TelemetryError};
 
 /// Writes scalars to one event file. The step of a scalar is the count of environment steps.
 #[derive(Debug)]
@@ -42,6 +42,16 @@ impl EventWriter {
         bytes.extend(frame(&start));
         writer.append(&bytes)?;
         Ok(writer)
+    }
+
+    /// Writes every number of a line at its environment step.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_line(&mut self, line: &MetricsLine) -> Result<(), TelemetryError> {
+        let scalars = line.scalars();
+        let named: Vec<(&str, f64)> = scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        self.scalars(line.record.env_steps, &named)
     }
 
     /// Writes scalars of one step.
