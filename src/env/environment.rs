@@ -75,7 +75,7 @@ pub enum EnvError {
     Unknown {
         /// The name asked for.
         name: String,
-        /// "; did you mean …?" or nothing.
+        /// " (did you mean …?)" or nothing.
         hint: String,
     },
     /// An option of the environment is unknown or impossible.
