@@ -8,6 +8,7 @@ mod checked;
 #[cfg(test)]
 mod contract_tests;
 mod environment;
+pub mod minatar;
 mod options;
 mod registry;
 mod space;

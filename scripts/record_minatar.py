@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Records whole episodes of the reference MinAtar for the replay tests.
+
+    pip install MinAtar==1.0.15
+    python scripts/record_minatar.py [GAME]...
+
+Writes tests/data/minatar/GAME.bin, the same bytes on every run; README.md beside the files describes the format.
+The reference's generator is replaced by a `Dealer`, which keeps every outcome that it deals. Uniform outcomes are
+dealt as odd multiples of 1/512, so that one byte holds one and no outcome lies on a threshold of the rules.
+Actions come from a planner that looks a few frames ahead in copies of the game, mixed with random ones: random
+play alone would not last long enough to meet the later difficulties.
+"""
+
+import copy
+import logging
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+
+logging.disable(logging.WARNING)  # The reference warns that it cannot draw windows here.
+from minatar import Environment  # noqa: E402
+
+OUT = Path(__file__).resolve().parent.parent / "tests" / "data" / "minatar"
+STAY, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
+FNV_BASIS, FNV_PRIME, MASK = 0xCBF29CE484222325, 0x100000001B3, 0xFFFFFFFFFFFFFFFF
+
+
+class Dealer:
+    """Stands in for numpy's RandomState in the reference and keeps the outcomes in order."""
+
+    def __init__(self, seed):
+        self.source = np.random.RandomState(seed)
+        self.outcomes = bytearray()
+
+    def rand(self, *shape):
+        bytes_ = self.source.randint(256, size=shape or 1)
+        self.outcomes += bytes(bytes_.astype(np.uint8).ravel())
+        values = (bytes_ + 0.5) / 256
+        return values if shape else float(values[0])
+
+    def randint(self, low, high=None, size=None):
+        low, high = (0, low) if high is None else (low, high)
+        picks = self.source.randint(high - low, size=size or 1)
+        for pick in picks:
+            self.outcomes += bytes([high - low, pick])
+        return picks + low if size else int(picks[0]) + low
+
+
+def fold(digest, state):
+    """The FNV-1a hash of everything seen so far, continued with one observation's bits."""
+    for byte in np.packbits(state.ravel()).tobytes():
+        digest = (digest ^ byte) * FNV_PRIME & MASK
+    return digest
+
+
+def twin(game, rng):
+    """A copy to try things in. Its chances are its own: the planner must not foresee the future."""
+    trial = copy.copy(game)
+    for name, value in vars(game).items():
+        if isinstance(value, np.ndarray):
+            setattr(trial, name, value.copy())
+        elif isinstance(value, list) and name != "action_map":
+            setattr(trial, name, [list(entry) if isinstance(entry, list) else entry for entry in value])
+    trial.random = rng
+    return trial
+
+
+def ahead(game, action, depth, choices, rng):
+    """Points won, less a penalty for an early end, when `action` and then random ones are played in a copy."""
+    trial = twin(game, rng)
+    total = 0
+    for frame in range(depth):
+        reward, over = trial.act(action)
+        total += reward
+        if over:
+            return total - 100 * (depth - frame)
+        action = choices[rng.randint(len(choices))]
+    return total
+
+
+def planned(game, preferred, rng, depth, trials):
+    """The best action by trial; among equally good ones the first of `preferred`."""
+    choices = game.minimal_action_set()
+    order = preferred + [a for a in rng.permutation(choices) if a not in preferred]
+
+    def value(action):
+        still = [STAY]
+        outcomes = [ahead(game, action, depth, still, rng)]
+        outcomes += [ahead(game, action, depth, choices, rng) for _ in range(trials)]
+        return max(outcomes) + 0.1 * sum(outcomes) / len(outcomes)
+
+    return int(max(order, key=value))
+
+
+def towards(game_x, game_y, x, y):
+    steps = []
+    if y != game_y:
+        steps.append(UP if y < game_y else DOWN)
+    if x != game_x:
+        steps.append(LEFT if x < game_x else RIGHT)
+    return steps
+
+
+def breakout(game, rng):
+    # Staying one column beside the ball at times sends it back where it came from, and so to other bricks.
+    target = game.ball_x + (int(rng.randint(-1, 2)) if game.ball_y < 6 else 0)
+    return planned(game, towards(game.pos, 0, target, 0) or [STAY], rng, depth=5, trials=1)
+
+
+def asterix(game, rng):
+    gold = [e for e in game.entities if e is not None and e[3]]
+    near = min(gold, key=lambda e: abs(e[0] - game.player_x) + abs(e[1] - game.player_y), default=None)
+    wish = towards(game.player_x, game.player_y, near[0], near[1]) if near else [STAY]
+    return planned(game, wish, rng, depth=6, trials=4)
+
+
+def freeway(game, rng):
+    if game.move_timer:
+        return STAY
+    return planned(game, [UP], rng, depth=3, trials=0) if rng.rand() < 0.9 else DOWN
+
+
+def seaquest(game, rng):
+    x, y = game.sub_x, game.sub_y
+    foes = game.e_fish + game.e_subs
+    if game.diver_count < 0 and game.move_speed + game.e_spawn_speed > 3:
+        # Surfacing is free now, which is the quickest way to the hardest level.
+        wish = [DOWN] if y == 0 else [UP]
+    elif game.diver_count == 6 or (game.oxygen < 40 and game.diver_count):
+        wish = [UP]
+    elif any(e[1] == y and (e[0] > x) == bool(game.sub_or) for e in foes):
+        wish = [FIRE]
+    else:
+        near = min(game.divers, key=lambda d: abs(d[0] - x) + abs(d[1] - y), default=[5, 4])
+        wish = towards(x, y, near[0], near[1])
+        wish = [a for a in wish if a != UP or y > 1] or [STAY]
+    return planned(game, wish, rng, depth=7, trials=4)
+
+
+def space_invaders(game, rng):
+    wish = [FIRE] if game.shot_timer == 0 else [LEFT, RIGHT]
+    return planned(game, wish, rng, depth=10, trials=5)
+
+
+PLAYERS = [asterix, breakout, freeway, seaquest, space_invaders]
+
+# For each game: (number of episodes, sticky action probability in percent, ramping, share of random actions
+# in percent, frames after which all actions are random so that the episode ends).
+EPISODES = {
+    "asterix": [(12, 10, True, 100, 0), (8, 10, True, 3, 9999), (8, 0, True, 0, 9999), (2, 0, False, 3, 1200)],
+    "breakout": [(12, 10, True, 100, 0), (8, 10, True, 2, 4000), (3, 0, True, 0, 4000), (2, 25, False, 1, 4000)],
+    "freeway": [(2, 10, True, 100, 0), (5, 10, True, 5, 9999), (1, 0, False, 0, 9999)],
+    "seaquest": [(8, 10, True, 100, 0), (8, 10, True, 2, 9999), (5, 0, True, 0, 9999), (2, 0, False, 2, 1000)],
+    "space_invaders": [(8, 10, True, 100, 0), (6, 10, True, 2, 9999), (5, 0, True, 0, 3000), (2, 0, False, 2, 2000)],
+}
+
+
+def record(player, seed, sticky_percent, ramping, random_percent, horizon):
+    """One whole episode as bytes."""
+    env = Environment(player.__name__, sticky_percent / 100, ramping)
+    dealer = Dealer(seed)
+    env.random = env.env.random = dealer
+    rng = np.random.RandomState(seed + 1_000_000)
+    env.reset()
+    digest = fold(FNV_BASIS, env.state())
+    frames = bytearray()
+    count, over = 0, False
+    while not over:
+        if count >= horizon or rng.randint(100) < random_percent:
+            action = int(rng.randint(6))
+        else:
+            action = player(env.env, rng)
+        reward, over = env.act(action)
+        over = bool(over)
+        assert 0 <= reward < 16
+        digest = fold(digest, env.state())
+        frames += struct.pack("<BH", action | over << 3 | int(reward) << 4, digest >> 48)
+        count += 1
+    ramp = env.env.difficulty_ramp()
+    print(f"  seed {seed}: {count} frames, ramp {ramp}", flush=True)
+    header = struct.pack("<BBII", sticky_percent, ramping, count, len(dealer.outcomes))
+    return header + bytes(frames) + bytes(dealer.outcomes)
+
+
+def main():
+    names = sys.argv[1:] or list(EPISODES)
+    for player in PLAYERS:
+        name = player.__name__
+        if name not in names:
+            continue
+        print(name)
+        game = Environment(name)
+        moves = game.minimal_action_set()
+        data = bytes([game.n_channels, len(moves), *moves])
+        seed = 1
+        for episodes, *settings in EPISODES[name]:
+            for _ in range(episodes):
+                data += record(player, seed, *settings)
+                seed += 1
+        OUT.mkdir(parents=True, exist_ok=True)
+        (OUT / f"{name}.bin").write_bytes(data)
+        print(f"  {len(data)} bytes")
+
+
+if __name__ == "__main__":
+    main()
