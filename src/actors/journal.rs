@@ -32,6 +32,12 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// Nothing remembered yet; the first evaluation is due at this many environment steps.
+    #[must_use]
+    pub fn new(next_evaluation: u64) -> Self {
+        Self { next_evaluation, ..Self::default() }
+    }
+
     /// Notes an episode that ended.
     pub fn episode(&mut self, episode: &EpisodeEnd) {
         if self.returns.len() == WINDOW {

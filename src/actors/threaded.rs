@@ -175,13 +175,13 @@ impl Root {
     }
 
     async fn stop_learner(&self) {
-        drop(self.learner.send(Tell(Order::Stop)).await);
+        tell(&self.learner, Order::Stop).await;
     }
 
     /// Tells everybody to stop and waits for the threads.
     async fn stop(&mut self) {
         for guardian in &self.guardians {
-            drop(guardian.send(Tell(Order::Stop)).await);
+            tell(guardian, Order::Stop).await;
         }
         let deadline = Instant::now() + GRACE;
         for guardian in &self.guardians {
@@ -194,6 +194,13 @@ impl Root {
             }
         }
         self.monitor.tick(&self.run);
+    }
+}
+
+/// Passes an order on; a guardian that is gone has no child any more.
+async fn tell(guardian: &Addr<Guardian>, order: Order) {
+    if let Err(error) = guardian.send(Tell(order)).await {
+        tracing::debug!("order {order:?} not delivered: {error}");
     }
 }
 

@@ -131,10 +131,7 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
             &config.learner,
             config.policy.normalize_observations.then(|| spec.observation_len()),
         ),
-        journal: Journal {
-            next_evaluation: config.evaluation.every_env_steps.unwrap_or_default(),
-            ..Journal::default()
-        },
+        journal: Journal::new(config.evaluation.every_env_steps.unwrap_or_default()),
         metrics: MetricsPosition::default(),
         ledger: Ledger::default().snapshot(),
         next_episodes: vec![0; environments],

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::builtin;
+use super::{builtin, minatar};
 use super::environment::{EnvError, Environment};
 use super::options::EnvOptions;
 use super::wrappers::WrapperConfig;
@@ -91,6 +91,7 @@ impl Registry {
     pub fn builtin() -> Self {
         let mut registry = Self::new();
         builtin::register(&mut registry);
+        minatar::register(&mut registry);
         registry
     }
 

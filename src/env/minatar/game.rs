@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{Options, canvas::Canvas, grid::SIDE, state};
+use super::{Options, canvas::Canvas, grid::SIDE};
+use crate::env::state;
 use crate::env::{Action, ActionSpace, Chance, EnvError, EnvSpec, Environment, Step};
 use crate::random::CounterRng;
 
@@ -155,15 +156,11 @@ impl<R: Rules> Environment for Game<R> {
     }
 
     fn save(&self) -> Option<Vec<u8>> {
-        state::encode(&(R::NAME, &self.chance, self.last_move, self.over, &self.rules))
+        state::save(R::NAME, &(&self.chance, self.last_move, self.over, &self.rules))
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), EnvError> {
-        let refuse = |why| EnvError::Restore { env: R::NAME.into(), why };
-        let (name, chance, last_move, over, rules): (String, _, _, _, _) = state::decode(bytes).map_err(refuse)?;
-        if name != R::NAME {
-            return Err(refuse(format!("it was saved by `{name}`; give it to that environment")));
-        }
+        let (chance, last_move, over, rules) = state::restore(R::NAME, R::NAME, bytes)?;
         (self.chance, self.last_move, self.over, self.rules) = (chance, last_move, over, rules);
         Ok(())
     }

@@ -29,7 +29,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 pub use canvas::Canvas;
 pub use game::{Frame, Game, Move, Rules};
 
-use crate::env::Environment;
+use crate::env::{EnvEntry, EnvOptions, Environment, Registry};
 
 /// Frames after which an episode is cut off unless the configuration says otherwise. The package itself sets no
 /// limit; without one a good policy's Breakout or Space Invaders episode may never end.
@@ -103,18 +103,11 @@ pub const GAMES: [GameEntry; 5] = [
     },
 ];
 
-/// Saved states as bytes.
-mod state {
-    use serde::{Serialize, de::DeserializeOwned};
-
-    pub fn encode(value: &impl Serialize) -> Option<Vec<u8>> {
-        bincode::serde::encode_to_vec(value, bincode::config::standard()).ok()
-    }
-
-    pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-        let (value, used) = bincode::serde::decode_from_slice(bytes, bincode::config::standard())
-            .map_err(|error| error.to_string())?;
-        if used == bytes.len() { Ok(value) } else { Err(format!("{} bytes too many", bytes.len() - used)) }
+/// Adds the games to `registry`.
+pub(super) fn register(registry: &mut Registry) {
+    for game in GAMES {
+        let make = move |options: &EnvOptions<'_>| Ok((game.make)(&options.parse()?));
+        registry.register(EnvEntry::new(game.name, game.summary, make).with_time_limit(DEFAULT_TIME_LIMIT));
     }
 }
 
