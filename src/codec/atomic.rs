@@ -39,7 +39,12 @@ pub(super) fn write_durably(path: &Path, contents: &[u8]) -> Result<(), CodecErr
 /// Renames a file or folder and flushes the folder that the new name is in.
 pub(super) fn rename_durably(from: &Path, to: &Path) -> Result<(), CodecError> {
     fs::rename(from, to).map_err(CodecError::io("rename to its final name", to))?;
-    match to.parent() {
+    flush_name(to)
+}
+
+/// Makes the name of a file or folder durable, by flushing the folder that it is in.
+pub(super) fn flush_name(path: &Path) -> Result<(), CodecError> {
+    match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => flush_folder(folder),
         _ => flush_folder(Path::new(".")),
     }
@@ -59,8 +64,10 @@ mod tests {
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {
-        let mut names: Vec<String> =
-            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }

@@ -132,15 +132,19 @@ fn decode_payload<T: DeserializeOwned>(kind: Kind, payload: &[u8]) -> Result<T, 
     const MEDIUM: usize = 1 << 28;
     const LARGE: usize = 1 << 36;
     let plain = bincode::config::legacy();
-    let decoded = match payload.len() {
-        0..=SMALL => bincode::serde::decode_from_slice(payload, plain.with_limit::<SMALL>()),
-        ..=MEDIUM => bincode::serde::decode_from_slice(payload, plain.with_limit::<MEDIUM>()),
-        _ => bincode::serde::decode_from_slice(payload, plain.with_limit::<LARGE>()),
+    let decoded = if payload.len() <= SMALL {
+        bincode::serde::decode_from_slice(payload, plain.with_limit::<SMALL>())
+    } else if payload.len() <= MEDIUM {
+        bincode::serde::decode_from_slice(payload, plain.with_limit::<MEDIUM>())
+    } else {
+        bincode::serde::decode_from_slice(payload, plain.with_limit::<LARGE>())
     };
-    let (value, read) =
-        decoded.map_err(|error| CodecError::Payload { kind, why: error.to_string() })?;
+    let (value, read) = decoded.map_err(|error| CodecError::Payload { kind, why: error.to_string() })?;
     if read < payload.len() {
-        return Err(CodecError::Payload { kind, why: format!("{} bytes are left over", payload.len() - read) });
+        return Err(CodecError::Payload {
+            kind,
+            why: format!("{} bytes are left over", payload.len() - read),
+        });
     }
     Ok(value)
 }
@@ -259,7 +263,10 @@ mod tests {
         }
         let mut longer = record.clone();
         longer.push(0);
-        assert!(matches!(decode::<Small>(KIND, &longer, LIMIT), Err(CodecError::TrailingBytes { count: 1, .. })));
+        assert!(matches!(
+            decode::<Small>(KIND, &longer, LIMIT),
+            Err(CodecError::TrailingBytes { count: 1, .. })
+        ));
     }
 
     #[test]
@@ -294,7 +301,10 @@ mod tests {
 
         let error = decode::<u32>(KIND, &encode(KIND, &3u64).unwrap(), LIMIT).unwrap_err();
         assert!(error.to_string().ends_with("4 bytes are left over"), "{error}");
-        assert!(matches!(decode::<u64>(KIND, &encode(KIND, &3u32).unwrap(), LIMIT), Err(CodecError::Payload { .. })));
+        assert!(matches!(
+            decode::<u64>(KIND, &encode(KIND, &3u32).unwrap(), LIMIT),
+            Err(CodecError::Payload { .. })
+        ));
         assert!(matches!(decode::<()>(KIND, &[b'x'; 64], LIMIT), Err(CodecError::NotARecord { .. })));
     }
 

@@ -32,7 +32,9 @@ pub enum CodecError {
         kind: Kind,
     },
     /// Written in another format.
-    #[error("the {kind} record has format version {found}, this build reads {supported}; use the build that wrote it")]
+    #[error(
+        "the {kind} record has format version {found}, this build reads {supported}; use the build that wrote it"
+    )]
     Version {
         /// The record asked for.
         kind: Kind,

@@ -68,17 +68,14 @@ pub fn tensors_from_bytes(bytes: &[u8], device: &Device) -> Result<NamedTensors,
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| malformed(error.to_string()))?;
     let file = SafeTensors::deserialize(bytes).map_err(|error| malformed(error.to_string()))?;
     let foreign = header.metadata().clone().unwrap_or_default();
-    let (order, metadata) = match foreign.get(ENTRY) {
-        Some(text) => {
-            let annotation: Annotation =
-                serde_json::from_str(text).map_err(|error| malformed(format!("its metadata: {error}")))?;
-            (annotation.order.into_iter().map(Cow::into_owned).collect(), annotation.metadata.into_owned())
-        }
-        None => {
-            let mut names: Vec<String> = file.names().into_iter().map(str::to_owned).collect();
-            names.sort_unstable();
-            (names, foreign.into_iter().collect())
-        }
+    let (order, metadata) = if let Some(text) = foreign.get(ENTRY) {
+        let annotation: Annotation =
+            serde_json::from_str(text).map_err(|error| malformed(format!("its metadata: {error}")))?;
+        (annotation.order.into_iter().map(Cow::into_owned).collect(), annotation.metadata.into_owned())
+    } else {
+        let mut names: Vec<String> = file.names().into_iter().map(str::to_owned).collect();
+        names.sort_unstable();
+        (names, foreign.into_iter().collect())
     };
     if order.len() != file.len() {
         return Err(malformed(format!("{} tensors, but {} names", file.len(), order.len())));

@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn zero_and_unset_mean_never() {
-        for (every, every_seconds) in [(None, None), (Some(0), Some(0.0)), (None, Some(0.0)), (Some(0), None)] {
+        for (every, every_seconds) in [(None, None), (Some(0), Some(0.0)), (None, Some(0.0)), (Some(0), None)]
+        {
             let config = CheckpointConfig { every, every_seconds, ..Default::default() };
             assert!(!config.is_due(u64::MAX, 1e9));
         }

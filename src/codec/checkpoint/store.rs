@@ -8,7 +8,7 @@ use super::manifest::{MANIFEST, Manifest, check_name};
 use super::reader::{CheckpointReader, Search, names};
 use super::{folder_name, update_of};
 use crate::codec::CodecError;
-use crate::codec::atomic::{flush_folder, rename_durably, write_durably};
+use crate::codec::atomic::{flush_folder, flush_name, rename_durably, write_durably};
 
 const SAVING: &str = ".saving-";
 const REPLACED: &str = ".replaced-";
@@ -37,6 +37,7 @@ impl CheckpointStore {
         let store = Self { reader: CheckpointReader::new(folder), policy };
         let folder = store.reader.folder();
         fs::create_dir_all(folder).map_err(CodecError::io("create", folder))?;
+        flush_name(folder)?;
         for name in names(folder)? {
             let path = folder.join(&name);
             if let Some(update) = name.strip_prefix(REPLACED).and_then(update_of) {
