@@ -41,5 +41,3 @@ pub use activation::{Activation, silu};
 pub use categorical::{MASKED, argmax, categorical, log_prob_and_entropy, mask_logits, sample_categorical};
 pub use linear::{PreparedLinear, linear};
 pub use parallel::{threads, with_threads};
-mod wip;
-pub use wip::*;
