@@ -361,7 +361,7 @@ mod tests {
             .map(|t| candle_core::Var::from_tensor(&t).unwrap());
         let geometry = Geometry::new(&x, &weight, &bias, 1, 1).unwrap();
         let tile = Convolution { geometry, activation: Activation::Tanh }.tile_rows();
-        assert!(geometry.rows() > 2 * tile && geometry.rows() % tile != 0);
+        assert!(geometry.rows() > 2 * tile && !geometry.rows().is_multiple_of(tile));
         let fused = conv2d(&x, &weight, &bias, 1, 1, Activation::Tanh).unwrap();
         let plain = composed(&x, &weight, &bias, &geometry, Activation::Tanh).unwrap();
         let fused = fused.sqr().unwrap().sum_all().unwrap().backward().unwrap();

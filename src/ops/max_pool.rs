@@ -1,5 +1,7 @@
 //! Two-dimensional max pooling, channels last.
 
+use std::cmp::Ordering;
+
 use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor};
 use pulp::{Simd, WithSimd};
 
@@ -100,10 +102,10 @@ impl MaxPool {
                 let pixel = &x_values[offset..][..self.channels];
                 let output = &mut output[offset..][..self.channels];
                 for channel in 0..self.channels {
-                    // "Not different" instead of "equal": a NaN result is unequal to all, its gradient must go
-                    // somewhere, and both comparisons fail for it.
-                    let differs = pixel[channel] < result[channel] || pixel[channel] > result[channel];
-                    if !given[channel] && !differs {
+                    // Nothing compares to a NaN result, yet its gradient must go somewhere.
+                    let won =
+                        matches!(pixel[channel].partial_cmp(&result[channel]), None | Some(Ordering::Equal));
+                    if won && !given[channel] {
                         given[channel] = true;
                         output[channel] += gradient[channel];
                     }
