@@ -284,8 +284,11 @@ mod tests {
         for (rows, choices) in [(1, 1), (1, 6), (4, 2), (3, 19)] {
             let actions = actions(rows, choices);
             let logits = pseudo_random(&[rows, choices], 1, DType::F64);
-            check_gradients(&[logits.clone()], |t| categorical(&t[0], &actions));
-            let mask: Vec<u8> = (0..rows * choices).map(|i| u8::from(i % 3 != 1)).collect();
+            check_gradients(std::slice::from_ref(&logits), |t| categorical(&t[0], &actions));
+            let taken = actions.to_vec1::<u32>().unwrap();
+            let mask: Vec<u8> = (0..rows * choices)
+                .map(|i| u8::from(i % 3 != 1 || taken[i / choices] as usize == i % choices))
+                .collect();
             let mask = Tensor::from_vec(mask, (rows, choices), &Device::Cpu).unwrap();
             check_gradients(&[logits], |t| categorical(&mask_logits(&t[0], &mask)?, &actions));
         }

@@ -16,7 +16,19 @@ use super::elementary;
 /// Runs a kernel with the widest instruction set of this processor.
 #[inline]
 pub(super) fn on_this_processor<K: WithSimd>(kernel: K) -> K::Output {
-    Arch::new().dispatch(kernel)
+    architecture().dispatch(kernel)
+}
+
+#[cfg(not(test))]
+#[inline]
+fn architecture() -> Arch {
+    Arch::new()
+}
+
+/// Tests may ask for a narrower instruction set than the processor's.
+#[cfg(test)]
+fn architecture() -> Arch {
+    super::testing::ARCHITECTURE.get().unwrap_or_default()
 }
 
 /// The element types of the CPU operators: `f32` to compute with, `f64` to check gradients with.

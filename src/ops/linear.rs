@@ -6,6 +6,7 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 
 use super::activation::{self, Activation, silu};
 use super::lanes::Element;
+use super::patches::Patches;
 use super::product::{Matrix, PackedWeight, multiply};
 use super::storage::{self, by_type, refuse, values};
 
@@ -79,7 +80,8 @@ impl PreparedLinear {
 
     /// Fills `output` `[N, O]` from `x` `[N, K]`. Panics when their lengths do not belong to the same N.
     pub fn apply(&self, x: &[f32], output: &mut [f32]) {
-        self.weight.rows(x, &self.bias, self.activation, output);
+        assert_eq!(x.len() * self.outputs(), output.len() * self.inputs(), "as many input as output rows");
+        self.weight.rows(&Patches::matrix(x, self.inputs()), &self.bias, self.activation, output);
     }
 }
 
@@ -97,7 +99,12 @@ impl Linear {
         let outputs = bias.1.shape().elem_count();
         let mut y = vec![T::zero(); rows * outputs];
         let weight = PackedWeight::<T>::new(storage::slice(weight.0, weight.1)?, outputs, inputs);
-        weight.rows(storage::slice(x.0, x.1)?, storage::slice(bias.0, bias.1)?, self.activation, &mut y);
+        weight.rows(
+            &Patches::matrix(storage::slice(x.0, x.1)?, inputs),
+            storage::slice(bias.0, bias.1)?,
+            self.activation,
+            &mut y,
+        );
         Ok((T::to_cpu_storage_owned(y), Shape::from((rows, outputs))))
     }
 

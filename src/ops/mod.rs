@@ -12,26 +12,32 @@
 //! | operator | inputs | result |
 //! |---|---|---|
 //! | [`linear`]`(x, weight, bias, activation)` | `[N, K]`, `[O, K]`, `[O]` | `[N, O]` |
-//! | `conv2d(x, weight, bias, geometry, activation)` | `[N, H, W, C]`, `[O, kh, kw, C]`, `[O]` | `[N, OH, OW, O]` |
-//! | `max_pool2d(x, window, stride, padding)` | `[N, H, W, C]` | `[N, OH, OW, C]` |
+//! | [`conv2d`]`(x, weight, bias, stride, padding, activation)` | `[N, H, W, C]`, `[O, kh, kw, C]`, `[O]` | `[N, OH, OW, O]` |
+//! | [`max_pool2d`]`(x, kernel, stride, padding)` | `[N, H, W, C]` | `[N, OH, OW, C]` |
 //! | [`mask_logits`]`(logits, mask)` | `[N, A]`, `u8` `[N, A]` | `[N, A]` |
 //! | [`categorical`]`(logits, actions)` | `[N, A]`, `u32` `[N]` | `[N, 2]`: log-probability, entropy |
-//! | `squashed_gaussian(mean, log_std, before)` | `[N, D]` each | `[N, 2]`: log-probability, entropy |
-//! | `lstm_step(x, state, parameters)` | `[N, I]`, `[N, 2H]` (h, c) | `[N, 2H]` |
-//! | `lstm_unroll(x, state, starts, parameters)` | `[T, N, I]`, `[N, 2H]`, `u8` `[T, N]` | `[T, N, H]`, `[T, N, 2H]` |
+//! | [`squashed_gaussian`]`(mean, log_std, before)` | `[N, D]` each | `[N, 2]`: log-probability, entropy |
+//! | [`lstm_step`]`(x, state, parameters)` | `[N, I]`, `[N, 2H]` (h, c) | `[N, 2H]` |
+//! | [`lstm_unroll`]`(x, state, starts, parameters)` | `[T, N, I]`, `[N, 2H]`, `u8` `[T, N]` | `[T, N, H]`, `[T, N, 2H]` |
 //!
 //! Actors that work on plain slices have twins that give the same bits: [`PreparedLinear`],
-//! [`log_prob_and_entropy`], [`sample_categorical`]. The thread policy is in [`with_threads`].
+//! [`log_prob_and_entropy`], [`sample_categorical`],
+//! [`squashed_log_prob_and_entropy`], [`sample_before_squashing`]. The thread policy is in [`with_threads`].
 
 // Inner loops must be inlined into the function that was compiled for the chosen instruction set.
 #![allow(clippy::inline_always)]
 
 mod activation;
 mod categorical;
+mod conv;
 mod elementary;
+mod gaussian;
 mod lanes;
 mod linear;
+mod lstm;
+mod max_pool;
 mod parallel;
+mod patches;
 mod product;
 mod storage;
 #[cfg(test)]
@@ -39,5 +45,9 @@ mod testing;
 
 pub use activation::{Activation, silu};
 pub use categorical::{MASKED, argmax, categorical, log_prob_and_entropy, mask_logits, sample_categorical};
+pub use conv::conv2d;
+pub use gaussian::{sample_before_squashing, squashed_gaussian, squashed_log_prob_and_entropy};
 pub use linear::{PreparedLinear, linear};
+pub use lstm::{LstmParameters, lstm_cell, lstm_step, lstm_unroll};
+pub use max_pool::max_pool2d;
 pub use parallel::{threads, with_threads};

@@ -60,7 +60,7 @@ pub(super) fn over_rows<T: Send>(
     cost: usize,
     work: impl Fn(usize, &mut [T]) + Sync,
 ) {
-    let rows = if width == 0 { 0 } else { output.len() / width };
+    let rows = output.len().checked_div(width).unwrap_or(0);
     let count = if cost < SHARING_THRESHOLD { 1 } else { threads().min(rows) };
     if count <= 1 {
         work(0, output);

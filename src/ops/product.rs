@@ -13,6 +13,7 @@ use pulp::{Simd, WithSimd};
 use super::activation::Activation;
 use super::lanes::{Element, Lanes, on_this_processor};
 use super::parallel;
+use super::patches::Patches;
 
 /// Registers of outputs in a panel.
 const PANEL_REGISTERS: usize = 2;
@@ -60,13 +61,12 @@ impl<T: Element> PackedWeight<T> {
     }
 
     /// `output[N, O] = activation(x[N, K] · weightᵀ + bias[O])`, shared over the threads of this thread's policy.
-    pub(super) fn rows(&self, x: &[T], bias: &[T], activation: Activation, output: &mut [T]) {
+    pub(super) fn rows(&self, x: &Patches<T>, bias: &[T], activation: Activation, output: &mut [T]) {
         assert_eq!(bias.len(), self.outputs, "one bias for each output");
-        assert_eq!(x.len() * self.outputs, output.len() * self.inputs, "as many input as output rows");
+        assert_eq!(x.row_len(), self.inputs, "rows as long as the weight's");
         let cost = output.len() * self.inputs;
         parallel::over_rows(output, self.outputs, cost, |first, output| {
-            let x = &x[first * self.inputs..][..output.len() / self.outputs * self.inputs];
-            on_this_processor(Rows { weight: self, x, bias, activation, output });
+            on_this_processor(Rows { weight: self, x, first, bias, activation, output });
         });
     }
 }
@@ -82,7 +82,9 @@ fn pack_panel<T: Copy>(panel: &mut [T], weight: &[T], panel_width: usize, inputs
 
 struct Rows<'a, T> {
     weight: &'a PackedWeight<T>,
-    x: &'a [T],
+    x: &'a Patches<'a, T>,
+    /// Index in `x` of the first row.
+    first: usize,
     bias: &'a [T],
     activation: Activation,
     output: &'a mut [T],
@@ -93,34 +95,32 @@ impl<T: Element> WithSimd for Rows<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let inputs = self.weight.inputs;
-        let outputs = self.weight.outputs;
-        let rows = self.output.len() / outputs;
+        let Self { weight, x, bias, .. } = self;
+        let outputs = weight.outputs;
+        if outputs == 0 {
+            return;
+        }
         // The sums of a tile fill the registers but for a weight panel and one input.
         let tall = if S::REGISTER_COUNT >= 32 { 12 } else { 6 };
-        let block = (BLOCK_ELEMENTS / inputs.max(1) / tall).max(1) * tall;
-        let mut output = self.output;
-        for first in (0..rows).step_by(block) {
-            let count = block.min(rows - first);
-            let (here, rest) = output.split_at_mut(count * outputs);
-            output = rest;
-            let x = &self.x[first * inputs..][..count * inputs];
-            for panel in 0..outputs.div_ceil(self.weight.panel_width) {
-                let column = panel * self.weight.panel_width;
-                let size = self.weight.panel_width * inputs;
+        let block = (BLOCK_ELEMENTS / weight.inputs.max(1) / tall).max(1) * tall;
+        let mut starts = Vec::new();
+        for (index, output) in self.output.chunks_mut(block * outputs).enumerate() {
+            x.grid().starts(self.first + index * block, output.len() / outputs, &mut starts);
+            for (panel, bias) in bias.chunks(weight.panel_width).enumerate() {
+                let size = weight.panel_width * weight.inputs;
                 let pass = Panel {
                     simd,
-                    weight: &self.weight.panels[panel * size..][..size],
-                    inputs,
-                    bias: &self.bias[column..outputs.min(column + self.weight.panel_width)],
-                    column,
+                    weight: &weight.panels[panel * size..][..size],
+                    x,
+                    bias,
+                    column: panel * weight.panel_width,
                     outputs,
                     activation: self.activation,
                 };
-                if pass.bias.len() > Lanes::<S, T>::width() {
-                    pass.run::<2>(tall, x, here, count);
+                if bias.len() > Lanes::<S, T>::width() {
+                    pass.run::<2>(tall, &starts, output);
                 } else {
-                    pass.run::<1>(tall, x, here, count);
+                    pass.run::<1>(tall, &starts, output);
                 }
             }
         }
@@ -132,7 +132,7 @@ struct Panel<'a, S, T> {
     simd: S,
     /// `[inputs, panel width]`.
     weight: &'a [T],
-    inputs: usize,
+    x: &'a Patches<'a, T>,
     /// The biases of the panel's real outputs.
     bias: &'a [T],
     /// Index of the panel's first output.
@@ -142,44 +142,48 @@ struct Panel<'a, S, T> {
 }
 
 impl<S: Simd, T: Element> Panel<'_, S, T> {
+    /// Covers the rows that begin at `starts` with tiles, tall ones first.
     #[inline(always)]
-    fn run<const REGISTERS: usize>(&self, tall: usize, x: &[T], output: &mut [T], count: usize) {
+    fn run<const REGISTERS: usize>(&self, tall: usize, mut starts: &[usize], output: &mut [T]) {
         let mut row = 0;
-        while row < count {
-            let left = count - row;
-            let x = &x[row * self.inputs..];
+        while !starts.is_empty() {
             let output = &mut output[row * self.outputs + self.column..];
-            row += if left >= 12 && tall == 12 {
-                self.tile::<12, REGISTERS>(x, output)
-            } else if left >= 6 {
-                self.tile::<6, REGISTERS>(x, output)
-            } else if left >= 3 {
-                self.tile::<3, REGISTERS>(x, output)
+            let done = if starts.len() >= 12 && tall == 12 {
+                self.tile::<12, REGISTERS>(starts, output)
+            } else if starts.len() >= 6 {
+                self.tile::<6, REGISTERS>(starts, output)
+            } else if starts.len() >= 3 {
+                self.tile::<3, REGISTERS>(starts, output)
             } else {
-                self.tile::<1, REGISTERS>(x, output)
+                self.tile::<1, REGISTERS>(starts, output)
             };
+            row += done;
+            starts = &starts[done..];
         }
     }
 
+    /// The first `ROWS` rows of one panel; gives back `ROWS`.
     #[inline(always)]
-    fn tile<const ROWS: usize, const REGISTERS: usize>(&self, x: &[T], output: &mut [T]) -> usize {
+    fn tile<const ROWS: usize, const REGISTERS: usize>(&self, starts: &[usize], output: &mut [T]) -> usize {
         let simd = self.simd;
         let width = Lanes::<S, T>::width();
-        let mut rows: [&[T]; ROWS] = [&[]; ROWS];
-        for (i, row) in rows.iter_mut().enumerate() {
-            *row = &x[i * self.inputs..][..self.inputs];
-        }
         let mut sums = [[Lanes::splat(simd, T::zero()); REGISTERS]; ROWS];
-        let weights = self.weight.chunks_exact(PANEL_REGISTERS * width);
-        for (k, weight) in (0..self.inputs).zip(weights) {
-            let mut registers = [Lanes::splat(simd, T::zero()); REGISTERS];
-            for (j, register) in registers.iter_mut().enumerate() {
-                *register = Lanes::load(simd, &weight[j * width..][..width]);
+        let mut weights = self.weight.chunks_exact(PANEL_REGISTERS * width);
+        for index in 0..self.x.grid().runs {
+            let mut runs: [&[T]; ROWS] = [&[]; ROWS];
+            for (run, &start) in runs.iter_mut().zip(starts) {
+                *run = self.x.run(start, index);
             }
-            for (row, sums) in rows.iter().zip(&mut sums) {
-                let value = Lanes::splat(simd, row[k]);
-                for (sum, register) in sums.iter_mut().zip(registers) {
-                    *sum = value.multiply_add(register, *sum);
+            for (k, weight) in (0..self.x.grid().run).zip(&mut weights) {
+                let mut registers = [Lanes::splat(simd, T::zero()); REGISTERS];
+                for (j, register) in registers.iter_mut().enumerate() {
+                    *register = Lanes::load(simd, &weight[j * width..][..width]);
+                }
+                for (run, sums) in runs.iter().zip(&mut sums) {
+                    let value = Lanes::splat(simd, run[k]);
+                    for (sum, register) in sums.iter_mut().zip(registers) {
+                        *sum = value.multiply_add(register, *sum);
+                    }
                 }
             }
         }
@@ -237,14 +241,14 @@ pub(super) fn multiply<T: Element>(output: &mut [T], a: Matrix<T>, b: Matrix<T>,
             a.columns,
             output.as_mut_ptr(),
             1,
-            b.columns as isize,
+            b.columns.cast_signed(),
             accumulate,
             a.values.as_ptr(),
-            a.column_stride as isize,
-            a.row_stride as isize,
+            a.column_stride.cast_signed(),
+            a.row_stride.cast_signed(),
             b.values.as_ptr(),
-            b.column_stride as isize,
-            b.row_stride as isize,
+            b.column_stride.cast_signed(),
+            b.row_stride.cast_signed(),
             T::one(),
             T::one(),
             false,

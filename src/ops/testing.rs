@@ -1,8 +1,15 @@
 //! What every operator is held to: finite differences for each input, agreement with its composed form, offsets.
 
+use std::cell::Cell;
+
 use candle_core::{DType, Device, Result, Tensor, Var};
 
 use crate::random::CounterRng;
+
+thread_local! {
+    /// The instruction set of this thread's operators; the widest when empty.
+    pub(super) static ARCHITECTURE: Cell<Option<pulp::Arch>> = const { Cell::new(None) };
+}
 
 /// Normal values that depend on the seed and the position only.
 pub(super) fn pseudo_random(shape: &[usize], seed: u64, dtype: DType) -> Tensor {
@@ -59,5 +66,58 @@ pub(super) fn check_gradients(inputs: &[Tensor], function: impl Fn(&[Tensor]) ->
                 "input {index}, value {i}: gradient {analytic}, finite difference {numeric}"
             );
         }
+    }
+}
+
+/// Every operator, forward and backward, as one flat list of numbers.
+fn everything() -> Vec<f32> {
+    use super::{Activation, LstmParameters};
+    let var = |shape: &[usize], seed| Var::from_tensor(&pseudo_random(shape, seed, DType::F32)).unwrap();
+    let images = var(&[3, 7, 6, 5], 1);
+    let (kernel, kernel_bias) = (var(&[19, 3, 3, 5], 2), var(&[19], 3));
+    let (input_weight, hidden_weight, bias) = (var(&[36, 57], 4), var(&[36, 9], 5), var(&[36], 6));
+    let state = var(&[3, 18], 7);
+    let starts = Tensor::new(&[[0_u8, 1, 0]], &Device::Cpu).unwrap();
+    let (head, head_bias) = (var(&[18, 9], 8), var(&[18], 9));
+    let actions = Tensor::new(&[1_u32, 17, 0], &Device::Cpu).unwrap();
+
+    let y = super::conv2d(&images, &kernel, &kernel_bias, 2, 1, Activation::Silu).unwrap();
+    let y = super::max_pool2d(&y, 3, 2, 1).unwrap().flatten(1, 2).unwrap().mean(1).unwrap();
+    let y = Tensor::cat(&[&y, &y, &y], 1).unwrap().unsqueeze(0).unwrap();
+    let parameters =
+        LstmParameters { input_weight: &input_weight, hidden_weight: &hidden_weight, bias: &bias };
+    let (y, states) = super::lstm_unroll(&y, &state, &starts, parameters).unwrap();
+    let logits = super::linear(&y.squeeze(0).unwrap(), &head, &head_bias, Activation::Tanh).unwrap();
+    let discrete = super::categorical(&logits, &actions).unwrap();
+    let (mean, log_std) = (logits.narrow(1, 0, 9).unwrap(), logits.narrow(1, 9, 9).unwrap());
+    let before = states.get(0).unwrap().narrow(1, 9, 9).unwrap();
+    let continuous = super::squashed_gaussian(&mean, &log_std, &before).unwrap();
+    let result = (discrete + continuous).unwrap();
+    let gradients = result.sum_all().unwrap().backward().unwrap();
+    let mut all = vec![result];
+    for variable in [&images, &kernel, &kernel_bias, &input_weight, &hidden_weight, &bias, &state, &head] {
+        all.push(gradients.get(variable).unwrap().clone());
+    }
+    all.iter().flat_map(|t| t.flatten_all().unwrap().to_vec1::<f32>().unwrap()).collect()
+}
+
+#[test]
+fn every_instruction_set_gives_the_same_results() {
+    let widest = everything();
+    let with = |architecture| {
+        ARCHITECTURE.set(Some(architecture));
+        let values = everything();
+        ARCHITECTURE.set(None);
+        values
+    };
+    let close = |values: Vec<f32>| {
+        for (a, b) in values.into_iter().zip(&widest) {
+            assert!((a - b).abs() <= 1e-4 * b.abs().max(1.0), "{a} and {b}");
+        }
+    };
+    close(with(pulp::Arch::Scalar));
+    #[cfg(target_arch = "x86_64")]
+    if let Some(v3) = pulp::x86::V3::try_new() {
+        close(with(pulp::Arch::V3(v3)));
     }
 }
