@@ -234,18 +234,6 @@ mod tests {
     }
 
     #[test]
-    fn a_position_survives_the_binary_envelope() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut writer = MetricsWriter::create(dir.path(), every(4)).unwrap();
-        (1..=6).for_each(|index| drop(writer.record(update(index, 0.25)).unwrap()));
-        let position = writer.position().unwrap();
-        let bytes = bincode::serde::encode_to_vec(&position, bincode::config::standard()).unwrap();
-        let (back, _): (MetricsPosition, usize) =
-            bincode::serde::decode_from_slice(&bytes, bincode::config::standard()).unwrap();
-        assert_eq!(back, position);
-    }
-
-    #[test]
     fn a_file_shorter_than_its_checkpoint_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let mut writer = MetricsWriter::create(dir.path(), every(1)).unwrap();
