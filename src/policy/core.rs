@@ -38,6 +38,6 @@ impl Lstm {
             hidden_weight: &parameters[self.hidden_weight],
             bias: &parameters[self.bias],
         };
-        lstm_unroll(x, state, starts, &weights)
+        lstm_unroll(x, state, starts, weights)
     }
 }

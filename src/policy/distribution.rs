@@ -123,12 +123,15 @@ impl Distribution {
             }
             Self::SquashedGaussian { low, .. } => {
                 let (mean, log_std) = row.split_at(low.len());
-                for (i, action) in action.iter_mut().enumerate() {
-                    let block = words(i as u32 / 4);
-                    let pair = if i % 4 < 2 { [block[0], block[1]] } else { [block[2], block[3]] };
-                    *action = mean[i] + log_std[i].exp() * normal_pair(pair)[i % 2];
-                }
-                ops::squashed_gaussian_row(mean, log_std, action).0
+                let normal: Vec<f32> = (0..low.len())
+                    .map(|i| {
+                        let [a, b, c, d] = words(i as u32 / 4);
+                        let pair = if i % 4 < 2 { [a, b] } else { [c, d] };
+                        normal_pair(pair)[i % 2]
+                    })
+                    .collect();
+                ops::sample_before_squashing(mean, log_std, &normal, action);
+                ops::squashed_log_prob_and_entropy(mean, log_std, action).0
             }
         }
     }

@@ -4,7 +4,7 @@ use candle_core::{Result, Tensor};
 
 use super::config::{ActivationKind, TorsoConfig};
 use super::parameters::{Initializer, Layout, ParameterId, Parameters};
-use crate::ops::{Activation, Conv2dConfig, Pool2dConfig, conv2d, linear, max_pool2d};
+use crate::ops::{Activation, conv2d, linear, max_pool2d};
 
 /// Gain that keeps the variance of a ReLU layer (He et al. 2015); also fine before a tanh.
 const HIDDEN_GAIN: f32 = std::f32::consts::SQRT_2;
@@ -15,7 +15,6 @@ pub(super) struct Dense {
     weight: ParameterId,
     bias: ParameterId,
     activation: Activation,
-    pub(super) outputs: usize,
 }
 
 impl Dense {
@@ -31,7 +30,6 @@ impl Dense {
             weight: layout.add(format!("{name}.weight"), &[outputs, inputs], Initializer::Orthogonal(gain)),
             bias: layout.add(format!("{name}.bias"), &[outputs], Initializer::Constant(0.0)),
             activation,
-            outputs,
         }
     }
 
@@ -46,7 +44,8 @@ impl Dense {
 struct Conv {
     weight: ParameterId,
     bias: ParameterId,
-    config: Conv2dConfig,
+    padding: usize,
+    activation: Activation,
 }
 
 impl Conv {
@@ -66,12 +65,14 @@ impl Conv {
                 Initializer::Orthogonal(gain),
             ),
             bias: layout.add(format!("{name}.bias"), &[outputs], Initializer::Constant(0.0)),
-            config: Conv2dConfig { stride: 1, padding, activation },
+            padding,
+            activation,
         }
     }
 
     fn forward(&self, parameters: &Parameters, x: &Tensor) -> Result<Tensor> {
-        conv2d(x, &parameters[self.weight], &parameters[self.bias], self.config)
+        let (weight, bias) = (&parameters[self.weight], &parameters[self.bias]);
+        conv2d(x, weight, bias, 1, self.padding, self.activation)
     }
 }
 
@@ -187,7 +188,7 @@ impl Torso {
                 let mut x = self.images(observations)?;
                 for stage in stages {
                     x = stage.entry.forward(parameters, &x)?;
-                    x = max_pool2d(&x, Pool2dConfig { kernel: 3, stride: 2, padding: 1 })?;
+                    x = max_pool2d(&x, 3, 2, 1)?;
                     for block in &stage.blocks {
                         x = block.forward(parameters, &x, self.activation)?;
                     }
