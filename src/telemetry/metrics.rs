@@ -3,16 +3,18 @@
 //! Who sets what: actors hold an [`ActorMetrics`]; whoever drives the learner calls [`Metrics::record_update`],
 //! [`Metrics::record_episode`] and [`Metrics::observe_ledger`]; the server refreshes the process figures on each
 //! scrape. Labels are bounded: actors, kinds, roles and reasons are as many as the configuration says. Counters
-//! begin at zero in each process (a resumed run too, but for those taken from the ledger).
+//! begin at zero in each process, except those taken from the ledger, which a resumed run continues.
+
+mod learner;
 
 use prometheus::{
-    Counter, CounterVec, GaugeVec, Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
-    TextEncoder,
+    Counter, CounterVec, GaugeVec, Histogram, IntCounter, IntCounterVec, Registry, TextEncoder,
 };
 
+use self::learner::LearnerMetrics;
 use super::process::process_usage;
 use super::record::UpdateRecord;
-use super::reference::{Description, LateGauge, Registrar};
+use super::reference::{CountGauge, CountGaugeVec, Description, LateGauge, Registrar};
 use crate::trajectory::{Amount, DropReason, EpisodeEnd, LedgerSnapshot};
 
 /// All instruments of a control run on a registry of their own.
@@ -26,21 +28,17 @@ pub struct Metrics {
 
     env_steps: IntCounterVec,
     blocked_seconds: CounterVec,
-    actor_lag: IntGaugeVec,
+    actor_lag: CountGaugeVec,
 
     /// Episodes that ended.
     pub episodes: IntCounter,
     /// Lengths of ended episodes, in steps.
     pub episode_length: Histogram,
-    return_mean: LateGauge,
-    return_min: LateGauge,
-    return_max: LateGauge,
-    evaluation_return: LateGauge,
 
     /// Unrolls in the queue.
-    pub queue_depth: IntGauge,
+    pub queue_depth: CountGauge,
     /// Unrolls that the queue can hold.
-    pub queue_capacity: IntGauge,
+    pub queue_capacity: CountGauge,
     /// Time an unroll stood in the queue, in seconds.
     pub queue_wait_seconds: Histogram,
     /// Updates published between an unroll's behaviour version and its arrival in the queue.
@@ -48,34 +46,17 @@ pub struct Metrics {
     /// Updates published while an unroll stood in the queue.
     pub lag_in_queue: Histogram,
 
-    updates: IntCounter,
-    skipped_updates: IntCounterVec,
-    starved_seconds: Counter,
-    /// Time spent computing an update, in seconds.
-    pub update_seconds: Histogram,
-    policy_version: IntGauge,
-    learning_rate: LateGauge,
-    loss: LateGauge,
-    policy_loss: LateGauge,
-    value_loss: LateGauge,
-    entropy: LateGauge,
-    approximate_kl: LateGauge,
-    gradient_norm: LateGauge,
-    rho_clip_fraction: LateGauge,
-    c_clip_fraction: LateGauge,
-    explained_variance: LateGauge,
-    log_prob_difference: LateGauge,
-
+    learner: LearnerMetrics,
     busy_fraction: GaugeVec,
     overlap_efficiency: LateGauge,
     restarts: IntCounterVec,
 
     dropped_unrolls: IntCounterVec,
     dropped_env_steps: IntCounterVec,
-    ledger_unrolls: IntGaugeVec,
-    ledger_env_steps: IntGaugeVec,
+    ledger_unrolls: CountGaugeVec,
+    ledger_env_steps: CountGaugeVec,
 
-    resident_memory: IntGauge,
+    resident_memory: CountGauge,
     cpu_seconds: Counter,
 }
 
@@ -87,7 +68,7 @@ pub struct ActorMetrics {
     /// Time spent waiting for room in the queue, in seconds.
     pub blocked_seconds: Counter,
     /// Published version minus the version that the actor acts with.
-    pub lag: IntGauge,
+    pub lag: CountGauge,
 }
 
 impl Metrics {
@@ -95,7 +76,6 @@ impl Metrics {
     #[must_use]
     pub fn new(env: &str) -> Self {
         let mut r = Registrar::new();
-        let in_env = [("env", env)];
         r.gauges(
             "build_info",
             "Always 1; the labels tell the version and the features.",
@@ -112,26 +92,6 @@ impl Metrics {
             episode_length: r
                 .histograms("episode_length_steps", "Lengths of ended episodes.", &["env"], &LENGTH_BUCKETS)
                 .with_label_values(&[env]),
-            return_mean: r.late_gauge(
-                "return_mean",
-                "Mean undiscounted return of the last 100 episodes.",
-                &in_env,
-            ),
-            return_min: r.late_gauge(
-                "return_min",
-                "Least return among the episodes that ended before the last update.",
-                &in_env,
-            ),
-            return_max: r.late_gauge(
-                "return_max",
-                "Greatest return among the episodes that ended before the last update.",
-                &in_env,
-            ),
-            evaluation_return: r.late_gauge(
-                "evaluation_return",
-                "Mean return of the last evaluation.",
-                &in_env,
-            ),
 
             queue_depth: r.gauge("queue_depth", "Unrolls in the queue."),
             queue_capacity: r.gauge("queue_capacity", "Unrolls that the queue can hold."),
@@ -145,12 +105,7 @@ impl Metrics {
                 "Time an actor waited for room in the queue.",
                 &["actor"],
             ),
-            starved_seconds: r.second_counter(
-                "learner_starved_seconds_total",
-                "Time the learner waited for experience.",
-            ),
 
-            policy_version: r.gauge("policy_version", "Updates that the published policy is made of."),
             actor_lag: r.gauges(
                 "actor_lag_updates",
                 "Published version minus the version that the actor acts with.",
@@ -167,49 +122,7 @@ impl Metrics {
                 &LAG_BUCKETS,
             ),
 
-            updates: r.counter("updates_total", "Completed learner updates."),
-            skipped_updates: r.counters(
-                "skipped_updates_total",
-                "Updates that left the parameters as they were.",
-                &["reason"],
-            ),
-            update_seconds: r.histogram("update_seconds", "Time spent computing an update.", &SECOND_BUCKETS),
-            learning_rate: r.late_gauge("learning_rate", "Learning rate of the last update.", &[]),
-            loss: r.late_gauge("loss", "Total loss of the last update.", &[]),
-            policy_loss: r.late_gauge("policy_loss", "Policy-gradient loss of the last update.", &[]),
-            value_loss: r.late_gauge("value_loss", "Value loss of the last update.", &[]),
-            entropy: r.late_gauge("entropy_nats", "Mean entropy of the policy in the last update.", &[]),
-            approximate_kl: r.late_gauge(
-                "approx_kl_nats",
-                "Approximate divergence of the current from the behaviour policy in the last update.",
-                &[],
-            ),
-            gradient_norm: r.late_gauge(
-                "gradient_norm",
-                "Norm of the gradient before clipping in the last update.",
-                &[],
-            ),
-            rho_clip_fraction: r.late_gauge(
-                "rho_clip_fraction",
-                "Fraction of importance ratios cut off at the rho threshold in the last update.",
-                &[],
-            ),
-            c_clip_fraction: r.late_gauge(
-                "c_clip_fraction",
-                "Fraction of importance ratios cut off at the c threshold in the last update.",
-                &[],
-            ),
-            explained_variance: r.late_gauge(
-                "explained_variance",
-                "Fraction of the value targets' variance that the values explain, at most 1.",
-                &[],
-            ),
-            log_prob_difference: r.late_gauge(
-                "log_prob_difference_nats",
-                "Greatest difference of a log-probability between rollout and learner under one version, at the \
-                 last check.",
-                &[],
-            ),
+            learner: LearnerMetrics::declare(&mut r, env),
 
             busy_fraction: r.float_gauges(
                 "busy_fraction",
@@ -250,9 +163,6 @@ impl Metrics {
             let _ = self.dropped_unrolls.with_label_values(&[reason.as_str()]);
             let _ = self.dropped_env_steps.with_label_values(&[reason.as_str()]);
         }
-        for reason in [DropReason::NonFinite, DropReason::Masked] {
-            let _ = self.skipped_updates.with_label_values(&[reason.as_str()]);
-        }
         self
     }
 
@@ -275,36 +185,7 @@ impl Metrics {
 
     /// Shows one learner update: its counters are added, its values shown, absent values leave what was shown.
     pub fn record_update(&self, record: &UpdateRecord) {
-        let skipped = record.skipped_non_finite + record.skipped_masked;
-        self.updates.inc_by(u64::from(skipped == 0));
-        self.skip_counter(DropReason::NonFinite).inc_by(record.skipped_non_finite);
-        self.skip_counter(DropReason::Masked).inc_by(record.skipped_masked);
-        self.starved_seconds.inc_by(record.starved_seconds.max(0.0));
-        self.update_seconds.observe(record.update_seconds);
-        self.policy_version.set(record.update as i64);
-        for (gauge, value) in [
-            (&self.return_mean, record.return_mean),
-            (&self.return_min, record.episode_return_min),
-            (&self.return_max, record.episode_return_max),
-            (&self.evaluation_return, record.eval_mean),
-            (&self.learning_rate, record.learning_rate),
-            (&self.loss, record.loss),
-            (&self.policy_loss, record.policy_loss),
-            (&self.value_loss, record.value_loss),
-            (&self.entropy, record.entropy),
-            (&self.approximate_kl, record.approx_kl),
-            (&self.gradient_norm, record.gradient_norm),
-            (&self.rho_clip_fraction, record.rho_clip_fraction),
-            (&self.c_clip_fraction, record.c_clip_fraction),
-            (&self.explained_variance, record.explained_variance),
-            (&self.log_prob_difference, record.log_prob_difference),
-        ] {
-            gauge.set(value);
-        }
-    }
-
-    fn skip_counter(&self, reason: DropReason) -> IntCounter {
-        self.skipped_updates.with_label_values(&[reason.as_str()])
+        self.learner.record(record);
     }
 
     /// Shows the ledger: the figures of every state, and the drops as counters that never disagree with it.
@@ -320,8 +201,8 @@ impl Metrics {
             ("consumed", ledger.consumed),
             ("dropped", dropped),
         ] {
-            self.ledger_unrolls.with_label_values(&[state]).set(amount.unrolls as i64);
-            self.ledger_env_steps.with_label_values(&[state]).set(amount.steps as i64);
+            self.ledger_unrolls.with_label_values(&[state]).set(amount.unrolls);
+            self.ledger_env_steps.with_label_values(&[state]).set(amount.steps);
         }
         for (reason, amount) in &ledger.dropped {
             raise_to(&self.dropped_unrolls.with_label_values(&[reason.as_str()]), amount.unrolls);
@@ -349,7 +230,7 @@ impl Metrics {
     pub fn render(&self) -> String {
         let usage = process_usage();
         if let Some(bytes) = usage.resident_bytes {
-            self.resident_memory.set(bytes as i64);
+            self.resident_memory.set(bytes);
         }
         if let Some(seconds) = usage.cpu_seconds {
             self.cpu_seconds.inc_by((seconds - self.cpu_seconds.get()).max(0.0));
@@ -385,36 +266,15 @@ fn raise_to(counter: &IntCounter, total: u64) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::trajectory::Ledger;
 
-    fn value(metrics: &Metrics, series: &str) -> Option<f64> {
+    /// The value of a series in the rendered page.
+    pub fn value(metrics: &Metrics, series: &str) -> Option<f64> {
         let text = metrics.render();
         let line = text.lines().find(|line| line.rsplit_once(' ').is_some_and(|(name, _)| name == series))?;
         line.rsplit_once(' ')?.1.parse().ok()
-    }
-
-    #[test]
-    fn a_return_is_absent_until_an_episode_ended() {
-        let metrics = Metrics::new("cartpole");
-        assert_eq!(value(&metrics, "forebay_return_mean{env=\"cartpole\"}"), None);
-        metrics.record_update(&UpdateRecord { return_mean: Some(f64::NAN), ..Default::default() });
-        assert_eq!(value(&metrics, "forebay_return_mean{env=\"cartpole\"}"), None);
-        metrics.record_update(&UpdateRecord { return_mean: Some(21.5), ..Default::default() });
-        metrics.record_update(&UpdateRecord::default());
-        assert_eq!(value(&metrics, "forebay_return_mean{env=\"cartpole\"}"), Some(21.5));
-    }
-
-    #[test]
-    fn a_skipped_update_is_counted_by_reason_and_not_as_an_update() {
-        let metrics = Metrics::new("cartpole");
-        metrics.record_update(&UpdateRecord { update: 1, ..Default::default() });
-        metrics.record_update(&UpdateRecord { update: 1, skipped_non_finite: 1, ..Default::default() });
-        assert_eq!(value(&metrics, "forebay_updates_total"), Some(1.0));
-        assert_eq!(value(&metrics, "forebay_skipped_updates_total{reason=\"non_finite\"}"), Some(1.0));
-        assert_eq!(value(&metrics, "forebay_skipped_updates_total{reason=\"masked\"}"), Some(0.0));
-        assert_eq!(value(&metrics, "forebay_policy_version"), Some(1.0));
     }
 
     #[test]

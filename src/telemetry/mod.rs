@@ -28,7 +28,7 @@ pub use metrics::{ActorMetrics, Metrics};
 pub use process::{ProcessUsage, process_usage};
 pub use progress::{Progress, ProgressSnapshot, ProgressWriter};
 pub use record::{LagHistogram, MetricsLine, UpdateRecord};
-pub use reference::metrics_reference;
+pub use reference::{CountGauge, metrics_reference};
 pub use report::write_report;
 pub use run_files::{Cadence, MetricsPosition, MetricsWriter};
 pub use server::{MetricsServer, RunStatus, StatusBoard};

@@ -84,8 +84,8 @@ impl Progress {
         match &mut self.display {
             Display::Live(bar) => {
                 let fraction = snapshot.fraction_done.unwrap_or_default().clamp(0.0, 1.0);
-                bar.set_position((fraction * Self::BAR_STEPS as f64) as u64);
                 bar.set_message(describe(snapshot, remaining));
+                bar.set_position((fraction * Self::BAR_STEPS as f64) as u64);
                 None
             }
             Display::Plain(due) if snapshot.wall_seconds >= *due => {

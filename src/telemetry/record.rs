@@ -18,7 +18,9 @@ pub struct LagHistogram(BTreeMap<u64, u64>);
 impl From<Vec<(u64, u64)>> for LagHistogram {
     fn from(buckets: Vec<(u64, u64)>) -> Self {
         let mut histogram = Self::default();
-        buckets.into_iter().for_each(|(lag, steps)| histogram.add(lag, steps));
+        for (lag, steps) in buckets {
+            histogram.add(lag, steps);
+        }
         histogram
     }
 }
@@ -181,14 +183,16 @@ impl UpdateRecord {
         let sum = |field: fn(&Self) -> f64| records.iter().map(field).filter(|value| value.is_finite()).sum();
         let count = |field: fn(&Self) -> u64| records.iter().map(field).sum();
         let mut lag = LagHistogram::default();
-        records.iter().for_each(|r| lag.merge(&r.lag));
+        for record in records {
+            lag.merge(&record.lag);
+        }
         Some(Self {
             update: latest.update,
             env_steps: latest.env_steps,
             wall_seconds: latest.wall_seconds,
-            learning_rate: over(|r| r.learning_rate).last(),
-            return_mean: over(|r| r.return_mean).last(),
-            eval_mean: over(|r| r.eval_mean).last(),
+            learning_rate: over(|r| r.learning_rate).next_back(),
+            return_mean: over(|r| r.return_mean).next_back(),
+            eval_mean: over(|r| r.eval_mean).next_back(),
             episodes: count(|r| r.episodes),
             episode_return_mean: per_episode(|r| r.episode_return_mean),
             episode_return_min: over(|r| r.episode_return_min).reduce(f64::min),
@@ -255,7 +259,7 @@ impl UpdateRecord {
 }
 
 /// Reads one optional number of a record.
-type Field = fn(&UpdateRecord) -> Option<f64>;
+pub(super) type Field = fn(&UpdateRecord) -> Option<f64>;
 
 fn finite(value: Option<f64>) -> Option<f64> {
     value.filter(|value| value.is_finite())

@@ -5,16 +5,22 @@
 
 use std::fmt::Write as _;
 
-use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
+use prometheus::core::{AtomicU64, Collector, GenericGauge, GenericGaugeVec, MetricVec, MetricVecBuilder};
 use prometheus::{
-    Counter, CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
-    IntGauge, IntGaugeVec, Opts, Registry,
+    Counter, CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
+    Registry,
 };
 
 use super::metrics::Metrics;
 
 /// The common beginning of all names.
 const PREFIX: &str = "forebay";
+
+/// A gauge of something that is counted.
+pub type CountGauge = GenericGauge<AtomicU64>;
+
+/// Gauges of something that is counted, by labels.
+pub(super) type CountGaugeVec = GenericGaugeVec<AtomicU64>;
 
 /// One instrument as the reference shows it.
 #[derive(Debug, Clone)]
@@ -78,12 +84,12 @@ impl Registrar {
     }
 
     /// Whole numbers that go up and down, by labels.
-    pub fn gauges(&mut self, name: &str, help: &'static str, labels: &[&str]) -> IntGaugeVec {
-        self.declare("gauge", name, help, labels, |options| IntGaugeVec::new(options, labels))
+    pub fn gauges(&mut self, name: &str, help: &'static str, labels: &[&str]) -> CountGaugeVec {
+        self.declare("gauge", name, help, labels, |options| CountGaugeVec::new(options, labels))
     }
 
     /// A whole number that goes up and down.
-    pub fn gauge(&mut self, name: &str, help: &'static str) -> IntGauge {
+    pub fn gauge(&mut self, name: &str, help: &'static str) -> CountGauge {
         unlabelled(&self.gauges(name, help, &[]))
     }
 

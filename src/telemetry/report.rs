@@ -66,7 +66,6 @@ fn charts(lines: &[MetricsLine]) -> Charts {
     }
 }
 
-const STEPS: &str = "environment steps";
 const WALL_TIME: &str = "time since the start";
 
 /// Measurements against environment steps.
@@ -85,13 +84,13 @@ fn learning_curve(lines: &[MetricsLine]) -> String {
         title: "Learning curve",
         y_label: "undiscounted return",
         y: Quantity::Number,
-        x_label: STEPS,
+        x_label: "environment steps",
         x: Quantity::Number,
         from_zero: false,
         class: "wide",
         series: vec![
             series("training, last 100 episodes", Mark::Line, |r| r.return_mean),
-            series("training, each episode's mean", Mark::FaintLine, |r| r.episode_return_mean),
+            series("training, episodes as they ended", Mark::FaintLine, |r| r.episode_return_mean),
             series("evaluation", Mark::Dots, |r| r.eval_mean),
         ],
     }
@@ -158,7 +157,9 @@ fn queue_wait(lines: &[MetricsLine]) -> String {
 
 fn lag(lines: &[MetricsLine]) -> String {
     let mut histogram = LagHistogram::default();
-    lines.iter().for_each(|line| histogram.merge(&line.record.lag));
+    for line in lines {
+        histogram.merge(&line.record.lag);
+    }
     let total = histogram.total().max(1) as f64;
     let counts: std::collections::BTreeMap<u64, u64> = histogram.buckets().collect();
     let mut shares = Vec::new();
@@ -181,7 +182,7 @@ fn learner(lines: &[MetricsLine]) -> String {
             title,
             y_label,
             y: Quantity::Number,
-            x_label: STEPS,
+            x_label: "",
             x: Quantity::Number,
             from_zero: false,
             class: "small",

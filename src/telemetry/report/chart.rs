@@ -46,7 +46,7 @@ pub(super) struct Chart {
     /// What the vertical axis shows, with its unit.
     pub y_label: &'static str,
     pub y: Quantity,
-    /// What the horizontal axis shows.
+    /// What the horizontal axis shows; empty where the page says it.
     pub x_label: &'static str,
     pub x: Quantity,
     /// Whether the vertical axis begins at zero.
@@ -65,9 +65,9 @@ impl Chart {
             return String::new();
         }
         let (left, right) = range(points().map(|point| point.x));
-        let (bottom, top) = range(points().map(|point| point.y));
-        let ticks = if self.class == "small" { 2.0 } else { 4.0 };
-        let x = Axis::new(self.x, if left <= 0.05 * right { 0.0 } else { left }, right, ticks, false);
+        let (bottom, top) = vertical_range(&drawn);
+        let ticks = if self.class == "small" { 3.0 } else { 5.0 };
+        let x = Axis::new(self.x, if left <= 0.2 * right { 0.0 } else { left }, right, 4.0, false);
         let y = Axis::new(self.y, if self.from_zero { bottom.min(0.0) } else { bottom }, top, ticks, true);
 
         let mut drawing = axes(&x, &y);
@@ -149,21 +149,26 @@ fn figure(
     x_label: &str,
 ) -> String {
     let (title, summary) = (escape(title), escape(summary));
+    let x_label = if x_label.is_empty() {
+        String::new()
+    } else {
+        format!(r#"<p class="x-label">{}</p>"#, escape(x_label))
+    };
     format!(
         r#"<figure class="{class}"><figcaption><b>{title}</b> <span>{}</span>{legend}</figcaption>
-<svg class="chart" role="img" aria-label="{title}. {summary}"><desc>{summary}</desc>{drawing}</svg><p class="x-label">{}</p></figure>
+<svg class="chart" role="img" aria-label="{title}. {summary}"><desc>{summary}</desc>{drawing}</svg>{x_label}</figure>
 "#,
         escape(y_label),
-        escape(x_label),
     )
 }
 
 fn legend(drawn: &[&Series]) -> String {
-    let mut text = String::from(r#"<span class="legend">"#);
+    let mut text = String::from(r#"<div class="legend">"#);
     for series in drawn {
-        let _ = write!(text, r#"<i class="{}"></i>{} "#, series.mark.class(), escape(series.name));
+        let _ =
+            write!(text, r#"<span><i class="{}"></i>{}</span> "#, series.mark.class(), escape(series.name));
     }
-    text + "</span>"
+    text + "</div>"
 }
 
 fn horizontal_grid(y: &Axis) -> String {
@@ -271,6 +276,19 @@ fn describe(drawn: &[&Series], x: &Axis, y: &Axis) -> String {
         );
     }
     text.trim_end().to_owned()
+}
+
+/// The range of all points and of most of the scatter around the main curves: a single outlier must not flatten them.
+fn vertical_range(drawn: &[&Series]) -> (f64, f64) {
+    let (bottom, top) = range(drawn.iter().flat_map(|series| &series.points).map(|point| point.y));
+    let scattered = drawn.iter().filter(|series| series.mark == Mark::Line).flat_map(|series| &series.points);
+    let (mut lows, mut highs): (Vec<f64>, Vec<f64>) = scattered.map(|point| (point.low, point.high)).unzip();
+    lows.sort_by(f64::total_cmp);
+    highs.sort_by(f64::total_cmp);
+    let outliers = lows.len() / 40;
+    let low = lows.get(outliers).copied().unwrap_or(bottom);
+    let high = highs.iter().rev().nth(outliers).copied().unwrap_or(top);
+    (bottom.min(low), top.max(high))
 }
 
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {

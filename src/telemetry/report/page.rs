@@ -30,7 +30,10 @@ impl Page<'_> {
             body.push_str("<p>Nothing was measured: the run ended before its first update.</p>\n");
         }
         body.push_str(wide);
-        for (title, class, charts) in [("System", "halves", half), ("Learner", "smalls", small)] {
+        for (title, class, charts) in [
+            ("System", "halves", half),
+            ("Learner <small>against environment steps</small>", "smalls", small),
+        ] {
             if !charts.is_empty() {
                 let _ = write!(body, "<h2>{title}</h2>\n<div class=\"{class}\">\n{charts}</div>\n");
             }
@@ -40,9 +43,9 @@ impl Page<'_> {
         }
         if let Some(config) = &self.config {
             let config = escape(config);
-            let _ = write!(
+            let _ = writeln!(
                 body,
-                "<details><summary>Resolved configuration</summary><pre>{config}</pre></details>\n"
+                "<details><summary>Resolved configuration</summary><pre>{config}</pre></details>"
             );
         }
         format!(
