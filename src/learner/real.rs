@@ -1,5 +1,10 @@
 //! The number types that the learner's mathematics is written for.
 
+#![expect(
+    clippy::inline_always,
+    reason = "vector widths reach only what is inlined into the dispatched loop"
+)]
+
 use num_traits::Float;
 
 /// `f32` in runs, `f64` in the tests that compare with independent figures.

@@ -1,5 +1,10 @@
 //! Where episodes end inside a batch, and what stands for the future there.
 
+#![expect(
+    clippy::inline_always,
+    reason = "vector widths reach only what is inlined into the dispatched loop"
+)]
+
 use num_traits::Float;
 
 use super::AdvantageError;

@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn without_observations_it_is_plain_gae() {
         let config = SkipObservationGaeConfig { gamma: 0.95, lambda_policy: Some(0.9), ..Default::default() };
-        let (rewards, values) = ([0.5, -1.0, 2.0], [0.1, 0.7, -0.4]);
+        let (rewards, values) = ([0.5_f64, -1.0, 2.0], [0.1, 0.7, -0.4]);
         let row = TokenRow {
             token_rewards: &rewards,
             values: &values,

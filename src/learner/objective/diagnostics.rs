@@ -68,27 +68,30 @@ impl Diagnostics {
         values: &[F],
         value_targets: &[F],
     ) -> Self {
-        let mean = |of: &dyn Fn(usize) -> f64| {
-            selection.indices().map(of).sum::<f64>() / selection.count().max(1) as f64
-        };
-        let variance = |of: &dyn Fn(usize) -> f64| {
-            let centre = mean(of);
-            mean(&|index| (of(index) - centre).powi(2))
-        };
-        let log_ratio = |index: usize| log_ratios[index].widen();
-        let advantage = |index: usize| advantages[index].widen();
         let target = |index: usize| value_targets[index].widen();
         let error = |index: usize| target(index) - values[index].widen();
-        let target_variance = variance(&target);
-        let (ratio_mean, kl_k1) = (mean(&|index| log_ratio(index).exp()), -mean(&log_ratio));
+        let advantage = |index: usize| advantages[index].widen();
+        let [ratio_mean, kl_k1, kl_k3, advantage_mean, target_mean, error_mean] = means(selection, |index| {
+            let log_ratio = log_ratios[index].widen();
+            let ratio = log_ratio.exp();
+            let kl_k3 = ratio - 1.0 - log_ratio;
+            [ratio, -log_ratio, kl_k3, advantage(index), target(index), error(index)]
+        });
+        let [advantage_variance, target_variance, error_variance] = means(selection, |index| {
+            [
+                (advantage(index) - advantage_mean).powi(2),
+                (target(index) - target_mean).powi(2),
+                (error(index) - error_mean).powi(2),
+            ]
+        });
         Self {
             entries: selection.count(),
             ratio_mean,
             kl_k1,
-            kl_k3: mean(&|index| log_ratio(index).exp_m1() - log_ratio(index)),
-            explained_variance: (target_variance > 0.0).then(|| 1.0 - variance(&error) / target_variance),
-            advantage_mean: mean(&advantage),
-            advantage_std: variance(&advantage).sqrt(),
+            kl_k3,
+            explained_variance: (target_variance > 0.0).then(|| 1.0 - error_variance / target_variance),
+            advantage_mean,
+            advantage_std: advantage_variance.sqrt(),
             ..Self::default()
         }
     }
@@ -120,4 +123,15 @@ impl Diagnostics {
         }
         figures
     }
+}
+
+/// The mean of each of several figures over the selected entries, 0 when there is none.
+fn means<const N: usize>(selection: Selection<'_>, figures: impl Fn(usize) -> [f64; N]) -> [f64; N] {
+    let mut sums = [0.0; N];
+    for index in selection.indices() {
+        for (sum, figure) in sums.iter_mut().zip(figures(index)) {
+            *sum += figure;
+        }
+    }
+    sums.map(|sum| sum / selection.count().max(1) as f64)
 }

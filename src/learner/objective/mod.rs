@@ -31,3 +31,6 @@ pub use loss::{Loss, LossConfig, Reduction};
 pub use ppo::{PpoBatch, PpoConfig, normalize_advantages, ppo_loss};
 pub use value_loss::{ValueClip, ValueLoss, value_loss};
 pub use vtrace::vtrace_loss;
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,11 @@
 //!
 //! Source: Loshchilov & Hutter, "Decoupled weight decay regularization", 2019 (arXiv 1711.05101), algorithm 2.
 
+#![expect(
+    clippy::inline_always,
+    reason = "vector widths reach only what is inlined into the dispatched loop"
+)]
+
 use candle_core::{Result, Tensor, Var};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

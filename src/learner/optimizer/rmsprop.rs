@@ -9,6 +9,11 @@
 //! Source: Tieleman & Hinton, "RMSProp", Coursera lecture 6.5, 2012; the conventions are those of TensorFlow's and
 //! PyTorch's optimisers. A published setting belongs to one of them: the two differ most while s is small.
 
+#![expect(
+    clippy::inline_always,
+    reason = "vector widths reach only what is inlined into the dispatched loop"
+)]
+
 use candle_core::{Result, Tensor, Var};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -85,24 +85,21 @@ impl Optimizer {
         learning_rate: f64,
         max_norm: f64,
     ) -> Result<StepReport, OptimizerError> {
-        let mut found = Vec::with_capacity(self.slots.len());
-        for slot in &self.slots {
-            let gradient = gradients
-                .get(&slot.parameter)
-                .ok_or_else(|| OptimizerError::MissingGradient { name: slot.name.clone() })?;
-            // Transposed products leave views; on the CPU the rules want rows one after another.
-            found.push(gradient.contiguous()?);
-        }
+        let find = |slot: &Slot| {
+            let missing = || OptimizerError::MissingGradient { name: slot.name.clone() };
+            gradients.get(&slot.parameter).cloned().ok_or_else(missing)
+        };
+        let found: Vec<Tensor> = self.slots.iter().map(find).collect::<Result<_, _>>()?;
         self.step_with(&found, learning_rate, max_norm)
     }
 
-    /// [`Optimizer::step`] with the gradients as contiguous tensors in the order of the parameters.
+    /// [`Optimizer::step`] with the gradients in the order of the parameters.
     ///
     /// # Errors
     /// As [`Optimizer::step`].
     ///
     /// # Panics
-    /// When there are not as many gradients as parameters.
+    /// When there are not as many gradients as parameters, or one has another shape or type than its parameter.
     pub fn step_with(
         &mut self,
         gradients: &[Tensor],
@@ -110,11 +107,23 @@ impl Optimizer {
         max_norm: f64,
     ) -> Result<StepReport, OptimizerError> {
         assert_eq!(gradients.len(), self.slots.len(), "one gradient for each parameter");
+        // Views are copied into rows one after another, which is what the rules walk over.
+        let gradients: Vec<Tensor> =
+            gradients.iter().map(Tensor::contiguous).collect::<candle_core::Result<_>>()?;
+        for (slot, gradient) in self.slots.iter().zip(&gradients) {
+            let (needed, got) = (&slot.parameter, gradient);
+            assert_eq!(
+                (got.dtype(), got.shape()),
+                (needed.dtype(), needed.shape()),
+                "gradient of {}",
+                slot.name
+            );
+        }
         let names = self.slots.iter().map(|slot| slot.name.as_str());
-        let gradient_norm = global_norm(names.zip(gradients))?;
+        let gradient_norm = global_norm(names.zip(&gradients))?;
         let gradient_scale = clip_scale(gradient_norm, max_norm);
         let step = Step { learning_rate, gradient_scale, update: self.updates + 1 };
-        for (slot, gradient) in self.slots.iter_mut().zip(gradients) {
+        for (slot, gradient) in self.slots.iter_mut().zip(&gradients) {
             if slot.parameter.device().is_cpu() {
                 self.rule.update_in_place(&step, &slot.parameter, &slot.moments, gradient)?;
             } else {
@@ -131,7 +140,7 @@ impl Optimizer {
     /// # Errors
     /// When a device fails.
     pub fn state(&self) -> Result<Vec<(String, Tensor)>, OptimizerError> {
-        let mut state = vec![(UPDATES.to_owned(), Tensor::new(self.updates as i64, &Device::Cpu)?)];
+        let mut state = vec![(UPDATES.to_owned(), Tensor::new(self.updates.cast_signed(), &Device::Cpu)?)];
         for slot in &self.slots {
             for ((moment, _), tensor) in self.rule.moments().iter().zip(&slot.moments) {
                 // A copy, because the optimiser goes on writing into its own.

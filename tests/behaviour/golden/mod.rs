@@ -1,0 +1,192 @@
+//! Golden tests: independently computed figures in double precision, for every case of every family.
+//!
+//! A file is `{family}.json` with `schema: 1`, in the folder `FOREBAY_GOLDEN_DIR` or in `tests/golden`. A family that
+//! is absent is skipped with a note; a function that is not known, or an expected figure that is not computed, fails.
+
+mod gae;
+mod optimizers;
+mod returns;
+mod value_losses;
+mod vtrace;
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+/// How far figures may lie apart: |x − y| ≤ absolute + relative · |y|. Whole numbers and nulls compare exactly.
+#[derive(Clone, Copy)]
+pub struct Tolerance {
+    relative: f64,
+    absolute: f64,
+}
+
+pub const DOUBLE: Tolerance = Tolerance { relative: 1e-9, absolute: 1e-11 };
+pub const SINGLE: Tolerance = Tolerance { relative: 5e-4, absolute: 1e-5 };
+
+/// One case of a family.
+pub struct Case {
+    family: &'static str,
+    name: String,
+    function: String,
+    body: Value,
+}
+
+/// What a function gave: figures by the names used in `expected`, flattened; `None` where undefined.
+pub type Figures = Vec<(&'static str, Vec<Option<f64>>)>;
+
+/// Runs `compute` on every case of a family and compares with what is expected, or expects a refusal.
+pub fn check<E: std::fmt::Display>(
+    family: &'static str,
+    tolerance: Tolerance,
+    compute: impl Fn(&Case) -> Result<Figures, E>,
+) {
+    let Some(cases) = load(family) else { return };
+    assert!(!cases.is_empty(), "{family} has no cases");
+    for case in &cases {
+        match (compute(case), case.body.get("expected_error")) {
+            (Err(error), Some(_)) => println!("{}: refused: {error}", case.label()),
+            (Err(error), None) => panic!("{}: {error}", case.label()),
+            (Ok(_), Some(expected)) => panic!("{}: not refused, though {expected}", case.label()),
+            (Ok(figures), None) => case.compare(&figures, tolerance),
+        }
+    }
+    println!("{family}: {} cases", cases.len());
+}
+
+fn load(family: &'static str) -> Option<Vec<Case>> {
+    let folder = std::env::var_os("FOREBAY_GOLDEN_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden"), PathBuf::from);
+    let path = folder.join(format!("{family}.json"));
+    if !path.exists() {
+        println!("skipped: there is no {}", path.display());
+        return None;
+    }
+    let text = std::fs::read_to_string(&path).unwrap();
+    let file: Value = serde_json::from_str(&text).unwrap();
+    if file["schema"] != 1 {
+        println!("skipped: {} has schema {}, not 1", path.display(), file["schema"]);
+        return None;
+    }
+    let cases = file["cases"].as_array().unwrap().iter().map(|body| Case {
+        family,
+        name: body["name"].as_str().unwrap().to_owned(),
+        function: body["function"].as_str().unwrap().to_owned(),
+        body: body.clone(),
+    });
+    Some(cases.collect())
+}
+
+impl Case {
+    pub fn function(&self) -> &str {
+        &self.function
+    }
+
+    fn label(&self) -> String {
+        format!("{}/{} ({})", self.family, self.name, self.function)
+    }
+
+    /// Fails because the function is not implemented.
+    pub fn unknown(&self) -> ! {
+        panic!("{}: unknown function", self.label())
+    }
+
+    fn get(&self, part: &str, key: &str) -> &Value {
+        self.body[part].get(key).unwrap_or_else(|| panic!("{}: {part} has no {key}", self.label()))
+    }
+
+    /// An input, as it stands in the file.
+    pub fn input(&self, key: &str) -> &Value {
+        self.get("inputs", key)
+    }
+
+    /// An input of numbers, flattened.
+    pub fn numbers(&self, key: &str) -> Vec<f64> {
+        numbers(self.input(key))
+    }
+
+    /// An input of flags, flattened.
+    pub fn flags(&self, key: &str) -> Vec<bool> {
+        self.numbers(key).into_iter().map(|flag| flag != 0.0).collect()
+    }
+
+    /// The lengths of an input, outermost first.
+    pub fn shape(&self, key: &str) -> Vec<usize> {
+        shape(self.input(key))
+    }
+
+    /// A parameter that may be absent.
+    pub fn option(&self, key: &str) -> Option<f64> {
+        self.get("params", key).as_f64()
+    }
+
+    /// A parameter that must be there.
+    pub fn param(&self, key: &str) -> f64 {
+        self.option(key).unwrap_or_else(|| panic!("{}: {key} is no number", self.label()))
+    }
+
+    /// A bound, infinite when absent.
+    pub fn bound(&self, key: &str) -> f64 {
+        self.option(key).unwrap_or(f64::INFINITY)
+    }
+
+    /// A parameter that is a word.
+    pub fn word(&self, key: &str) -> &str {
+        self.get("params", key).as_str().unwrap_or_else(|| panic!("{}: {key} is no word", self.label()))
+    }
+
+    fn compare(&self, figures: &Figures, tolerance: Tolerance) {
+        for (key, expected) in self.body["expected"].as_object().unwrap() {
+            let label = format!("{}: {key}", self.label());
+            let got = figures.iter().find(|(name, _)| name == key);
+            let (_, got) = got.unwrap_or_else(|| panic!("{label} is not computed"));
+            let expected = leaves(expected);
+            assert_eq!(got.len(), expected.len(), "{label}: number of figures");
+            for (index, (&got, expected)) in got.iter().zip(expected).enumerate() {
+                let fits = match (got, expected.as_f64()) {
+                    (None, None) => true,
+                    (Some(got), Some(exact)) if expected.is_i64() || expected.is_u64() => got == exact,
+                    (Some(got), Some(expected)) => {
+                        (got - expected).abs() <= tolerance.absolute + tolerance.relative * expected.abs()
+                    }
+                    _ => false,
+                };
+                assert!(fits, "{label}[{index}] is {got:?}, not {expected}");
+            }
+        }
+    }
+}
+
+/// The innermost values of nested lists, in order.
+fn leaves(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Array(values) => values.iter().flat_map(leaves).collect(),
+        leaf => vec![leaf],
+    }
+}
+
+/// The numbers in nested lists, in order.
+pub fn numbers(value: &Value) -> Vec<f64> {
+    leaves(value).into_iter().map(|leaf| leaf.as_f64().unwrap()).collect()
+}
+
+/// The lengths of nested lists, outermost first.
+pub fn shape(value: &Value) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    let mut inner = value;
+    while let Some(values) = inner.as_array() {
+        lengths.push(values.len());
+        let Some(first) = values.first() else { break };
+        inner = first;
+    }
+    lengths
+}
+
+/// Figures that are all defined.
+pub fn defined<F: forebay::learner::Real>(values: &[F]) -> Vec<Option<f64>> {
+    values.iter().map(|value| Some(value.widen())).collect()
+}
+
+/// Numbers in the type under test.
+pub fn narrow<F: forebay::learner::Real>(values: &[f64]) -> Vec<F> {
+    values.iter().map(|&value| F::narrow(value)).collect()
+}

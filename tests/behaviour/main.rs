@@ -1,0 +1,7 @@
+//! Behaviour tests: one binary, so that its dependencies are linked once.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests fail like tests do; clippy knows only the tests themselves"
+)]
+
+mod golden;
