@@ -247,8 +247,8 @@ impl Learner {
                 let returns = n_step_returns(
                     n_step.unwrap_or(batch.steps),
                     &batch.rewards,
-                    look.evaluation.values(),
                     &discounts,
+                    look.evaluation.values(),
                     &look.boundaries(batch),
                 )?;
                 let plain =
