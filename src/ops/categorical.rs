@@ -129,7 +129,7 @@ fn row<S: Simd, T: Element>(simd: S, logits: &[T], weights: &mut [T]) -> Row<T> 
         sum += weight;
         weighted += weight * (logit - max);
     }
-    let ln_sum = T::from_f64(sum.to_f64().ln());
+    let ln_sum = T::constant(sum.to_f64().ln());
     Row { max, sum, ln_sum, entropy: ln_sum - weighted / sum }
 }
 

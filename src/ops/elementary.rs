@@ -29,36 +29,34 @@ const EXP_HIGH: f32 = 88.376_25;
 #[inline(always)]
 pub(super) fn exp<S: Simd>(x: Register<S>) -> Register<S> {
     let simd = x.simd;
-    let splat = |value| Lanes::splat(simd, value);
     // Adding 1.5 · 2^23 + 127 leaves n + 127, the biased exponent of 2^n, in the low bits of the sum.
-    let magic = splat(12_583_039.0);
-    let shifted = x.multiply_add(splat(std::f32::consts::LOG2_E), magic);
+    let magic = x.constant(12_583_039.0);
+    let shifted = x.multiply_add(x.constant(std::f64::consts::LOG2_E), magic);
     let n = shifted - magic;
     // ln 2 in two parts, the first short enough for n times it to be exact.
-    let r = n.multiply_add(splat(-0.693_145_75), x);
-    let r = n.multiply_add(splat(-1.428_606_8e-6), r);
+    let r = n.multiply_add(x.constant(-0.693_145_75), x);
+    let r = n.multiply_add(x.constant(-1.428_606_8e-6), r);
     let p =
         polynomial(r, [1.979_035_3e-4, 1.394_464_9e-3, 8.333_497e-3, 4.166_629_5e-2, 1.666_666_7e-1, 0.5]);
-    let value = (p * r).multiply_add(r, r) + splat(1.0);
+    let value = (p * r).multiply_add(r, r) + x.constant(1.0);
     let bits = simd.transmute_u32s_f32s(shifted.vector);
     let scale = simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(bits, simd.splat_u32s(23)));
     let result = value * Lanes { simd, vector: scale };
-    let result = x.where_less(splat(EXP_LOW), splat(0.0), result);
-    splat(EXP_HIGH).where_less(x, splat(f32::INFINITY), result)
+    let result = x.where_less(Lanes::splat(simd, EXP_LOW), x.constant(0.0), result);
+    Lanes::splat(simd, EXP_HIGH).where_less(x, x.constant(f64::INFINITY), result)
 }
 
 /// An odd polynomial near zero, `1 - 2 / (e^2|x| + 1)` with the sign of x elsewhere.
 #[inline(always)]
 pub(super) fn tanh<S: Simd>(x: Register<S>) -> Register<S> {
-    let splat = |value| Lanes::splat(x.simd, value);
     let magnitude = x.absolute();
     let square = x * x;
     let p =
         polynomial(square, [-5.704_986_4e-3, 2.063_908_6e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1]);
     let near = (p * square).multiply_add(x, x);
-    let far = splat(1.0) - splat(2.0) / ((magnitude + magnitude).exp() + splat(1.0));
-    let far = x.where_less(splat(0.0), -far, far);
-    magnitude.where_less(splat(0.625), near, far)
+    let far = x.constant(1.0) - x.constant(2.0) / ((magnitude + magnitude).exp() + x.constant(1.0));
+    let far = x.where_less(x.constant(0.0), -far, far);
+    magnitude.where_less(x.constant(0.625), near, far)
 }
 
 /// `ln(1 + t)` for t in [0, 1].

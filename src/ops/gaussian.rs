@@ -91,8 +91,10 @@ impl WithSimd for Sample<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let step = Lanes::<S, f32>::width();
         for (index, before) in self.before.chunks_mut(step).enumerate() {
-            let load = |from: &[f32]| Lanes::<S, f32>::load(simd, &from[index * step..]);
-            load(self.log_std).exp().multiply_add(load(self.normal), load(self.mean)).store(before);
+            let start = index * step;
+            let deviation = Lanes::load(simd, &self.log_std[start..]).exp();
+            let normal = Lanes::load(simd, &self.normal[start..]);
+            deviation.multiply_add(normal, Lanes::load(simd, &self.mean[start..])).store(before);
         }
     }
 }
@@ -118,8 +120,10 @@ impl<T: Element> WithSimd for Forward<'_, T> {
         for (row, output) in self.output.chunks_exact_mut(2).enumerate() {
             let row = row * self.width..(row + 1) * self.width;
             for (index, terms) in terms.chunks_mut(step).enumerate() {
-                let load = |from: &[T]| Lanes::<S, T>::load(simd, &from[row.clone()][index * step..]);
-                let (mean, log_std, before) = (load(self.mean), load(self.log_std), load(self.before));
+                let range = row.start + index * step..row.end;
+                let mean = Lanes::load(simd, &self.mean[range.clone()]);
+                let log_std = Lanes::load(simd, &self.log_std[range.clone()]);
+                let before = Lanes::load(simd, &self.before[range]);
                 let z = (before - mean) * (-log_std).exp();
                 let density =
                     z.constant(-0.5) * z * z - log_std - z.constant(HALF_LN_TAU) - ln_of_squash_slope(before);
@@ -128,7 +132,7 @@ impl<T: Element> WithSimd for Forward<'_, T> {
             let mut sums = [T::zero(); 2];
             for (&density, &log_std) in terms.iter().zip(&self.log_std[row]) {
                 sums[0] += density;
-                sums[1] += log_std + T::from_f64(HALF_LN_TAU + 0.5);
+                sums[1] += log_std + T::constant(HALF_LN_TAU + 0.5);
             }
             output.copy_from_slice(&sums);
         }
@@ -159,8 +163,9 @@ impl<T: Element> WithSimd for Backward<'_, T> {
             let end = (row + 1) * self.width;
             for start in (row * self.width..end).step_by(step) {
                 let range = start..end.min(start + step);
-                let load = |from: &[T]| Lanes::<S, T>::load(simd, &from[range.clone()]);
-                let (mean, log_std, before) = (load(self.mean), load(self.log_std), load(self.before));
+                let mean = Lanes::load(simd, &self.mean[range.clone()]);
+                let log_std = Lanes::load(simd, &self.log_std[range.clone()]);
+                let before = Lanes::load(simd, &self.before[range.clone()]);
                 let precision = (-log_std).exp();
                 let z = (before - mean) * precision;
                 let pull = density * z * precision;

@@ -6,6 +6,9 @@
 //! every element, the ragged end of a slice included, goes through the same vector instructions (missing lanes are
 //! filled with zeros and not stored), and nothing here combines lanes. On one machine a value alone and the same
 //! value in a batch therefore give the same bits.
+//!
+//! Everything that touches a register must be `#[inline(always)]`, so that it is compiled for the instruction set of
+//! the kernel that calls it; a closure cannot be, so kernels use none on registers.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -33,6 +36,8 @@ fn architecture() -> Arch {
 
 /// The element types of the CPU operators: `f32` to compute with, `f64` to check gradients with.
 pub(super) trait Element: candle_core::WithDType {
+    /// The nearest value of this type; unlike candle's conversion sure to be a constant in inner loops.
+    fn constant(value: f64) -> Self;
     /// A vector register of this element.
     type Vector<S: Simd>: Copy;
     /// Elements in a register.
@@ -79,6 +84,10 @@ macro_rules! vector_operations {
      $store:ident, $add:ident, $sub:ident, $mul:ident, $div:ident, $fma:ident, $less:ident, $select:ident) => {
         type Vector<S: Simd> = S::$vector;
 
+        #[inline(always)]
+        fn constant(value: f64) -> Self {
+            value as Self
+        }
         #[inline(always)]
         fn width<S: Simd>() -> usize {
             S::$lanes
@@ -235,7 +244,7 @@ impl<S: Simd, T: Element> Lanes<S, T> {
     /// A constant, in every lane.
     #[inline(always)]
     pub(super) fn constant(self, value: f64) -> Self {
-        Self::splat(self.simd, T::from_f64(value))
+        Self::splat(self.simd, T::constant(value))
     }
 
     /// `self * factor + term`, rounded once where the processor can.

@@ -165,7 +165,7 @@ impl<T: Element> WithSimd for Forward<'_, T> {
         let channels = self.pooling.channels;
         let step = Lanes::<S, T>::width();
         for (index, y) in self.y.chunks_exact_mut(channels).enumerate() {
-            y.fill(T::from_f64(f64::NEG_INFINITY));
+            y.fill(T::constant(f64::NEG_INFINITY));
             for offset in self.pooling.offsets(self.first + index) {
                 let pixel = &self.x[offset..][..channels];
                 for (best, value) in y.chunks_mut(step).zip(pixel.chunks(step)) {

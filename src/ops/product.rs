@@ -187,7 +187,15 @@ impl<S: Simd, T: Element> Panel<'_, S, T> {
                 }
             }
         }
-        for (i, sums) in sums.iter().enumerate() {
+        // The loop above keeps the sums in registers because nothing but unrolled loops indexes them; the loop below
+        // is too long to be unrolled, so it works on a copy.
+        let mut settled = [[Lanes::splat(simd, T::zero()); REGISTERS]; ROWS];
+        for (settled, sums) in settled.iter_mut().zip(&sums) {
+            for (settled, &sum) in settled.iter_mut().zip(sums) {
+                *settled = sum;
+            }
+        }
+        for (i, sums) in settled.iter().enumerate() {
             let output = &mut output[i * self.outputs..][..self.bias.len()];
             let chunks = output.chunks_mut(width).zip(self.bias.chunks(width));
             for (&sum, (output, bias)) in sums.iter().zip(chunks) {

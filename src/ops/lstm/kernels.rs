@@ -28,24 +28,26 @@ pub(super) struct GateInputs<'a, T> {
 }
 
 impl<T: Element> GateInputs<'_, T> {
-    /// A register of each gate of `row`, from `start` in the gate.
+    /// A register of gate number `gate` of `row`, from `start` in the gate.
     #[inline(always)]
-    fn at<S: Simd>(&self, simd: S, row: usize, start: usize) -> Gates<S, T> {
-        let end = self.hidden.min(start + Lanes::<S, T>::width());
-        let gate = |index: usize| {
-            let offset = (row * 4 + index) * self.hidden;
-            let range = offset + start..offset + end;
-            let a = Lanes::load(simd, &self.a[range.clone()]);
-            match self.b {
-                Some(b) => a + Lanes::load(simd, &b[range]),
-                None => a,
-            }
-        };
+    fn gate<S: Simd>(&self, simd: S, row: usize, gate: usize, start: usize) -> Lanes<S, T> {
+        let offset = (row * 4 + gate) * self.hidden;
+        let range = offset + start..offset + self.hidden;
+        let a = Lanes::load(simd, &self.a[range.clone()]);
+        match self.b {
+            Some(b) => a + Lanes::load(simd, &b[range]),
+            None => a,
+        }
+    }
+
+    /// A register of each gate of `row`, squashed.
+    #[inline(always)]
+    fn squashed<S: Simd>(&self, simd: S, row: usize, start: usize) -> Gates<S, T> {
         Gates {
-            input: gate(0).sigmoid(),
-            forget: gate(1).sigmoid(),
-            candidate: gate(2).tanh(),
-            output: gate(3).sigmoid(),
+            input: self.gate(simd, row, 0, start).sigmoid(),
+            forget: self.gate(simd, row, 1, start).sigmoid(),
+            candidate: self.gate(simd, row, 2, start).tanh(),
+            output: self.gate(simd, row, 3, start).sigmoid(),
         }
     }
 }
@@ -70,7 +72,7 @@ impl<T: Element> WithSimd for Forward<'_, T> {
         for (row, (state, cell)) in rows.enumerate() {
             let (h, c) = state.split_at_mut(hidden);
             for start in (0..hidden).step_by(Lanes::<S, T>::width()) {
-                let gates = self.gates.at(simd, row, start);
+                let gates = self.gates.squashed(simd, row, start);
                 let cell = Lanes::load(simd, &cell[start..]);
                 let cell = gates.forget.multiply_add(cell, gates.input * gates.candidate);
                 cell.store(&mut c[start..]);
@@ -110,28 +112,24 @@ impl<T: Element> WithSimd for Backward<'_, T> {
             given.zip(results).enumerate()
         {
             for start in (0..hidden).step_by(Lanes::<S, T>::width()) {
-                let end = hidden.min(start + Lanes::<S, T>::width());
-                let gates = self.gates.at(simd, row, start);
-                let load = |from: &[T], part: usize| {
-                    Lanes::<S, T>::load(simd, &from[part * hidden + start..part * hidden + end])
-                };
-                let before = load(cell, 0);
-                let squashed = load(state, 1).tanh();
-                let (dh, dc) = (load(gradient, 0), load(gradient, 1));
+                let gates = self.gates.squashed(simd, row, start);
+                let before = Lanes::load(simd, &cell[start..]);
+                let squashed = Lanes::load(simd, &state[hidden + start..]).tanh();
+                let dh = Lanes::load(simd, &gradient[start..hidden]);
+                let dc = Lanes::load(simd, &gradient[hidden + start..]);
                 let one = dh.constant(1.0);
                 let dc = (dh * gates.output).multiply_add(one - squashed * squashed, dc);
                 // The slope of the logistic function is s (1 - s), of tanh 1 - t².
-                let slope = |gate: Lanes<S, T>| gate * (one - gate);
                 let gradients = [
-                    dc * gates.candidate * slope(gates.input),
-                    dc * before * slope(gates.forget),
+                    dc * gates.candidate * gates.input * (one - gates.input),
+                    dc * before * gates.forget * (one - gates.forget),
                     dc * gates.input * (one - gates.candidate * gates.candidate),
-                    dh * squashed * slope(gates.output),
+                    dh * squashed * gates.output * (one - gates.output),
                 ];
                 for (part, value) in gradients.into_iter().enumerate() {
-                    value.store(&mut gates_gradient[part * hidden + start..part * hidden + end]);
+                    value.store(&mut gates_gradient[part * hidden + start..(part + 1) * hidden]);
                 }
-                (dc * gates.forget).store(&mut cell_gradient[start..end]);
+                (dc * gates.forget).store(&mut cell_gradient[start..]);
             }
         }
     }
