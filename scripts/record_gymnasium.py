@@ -118,11 +118,14 @@ def cart_pole(environment):
     ]
     episodes.append(record(environment, "balanced", balance, 150, seed=10))
     episodes.append(record(environment, "drifts off the track", drift, 200, seed=11, state=[1.5, 0.5, 0, 0]))
+    # Just inside and just outside each limit: 2.4 metres, 0.2094395 radians.
     for side in (-1, 1):
-        state = [side * 2.399, side * 1.0, 0.0, 0.0]
-        episodes.append(record(environment, f"leaves at {side}", constant(0), 1, state=state))
-        state = [0.0, 0.0, side * 0.2094, side * 0.5]
-        episodes.append(record(environment, f"falls at {side}", constant(1), 1, state=state))
+        for position in (2.3997, 2.3999):
+            state = [side * position, side * 0.01, 0.0, 0.0]
+            episodes.append(record(environment, f"cart from {state[0]}", constant(0), 1, state=state))
+        for angle in (0.2093, 0.20942):
+            state = [0.0, 0.0, side * angle, side * 0.002]
+            episodes.append(record(environment, f"pole from {state[2]}", constant(1), 1, state=state))
     return episodes
 
 
@@ -132,7 +135,9 @@ def acrobot(environment):
 
     episodes = [record(environment, f"pumped {seed}", pump, 150, seed=seed) for seed in (1, 2)]
     episodes.append(record(environment, "random", uniform_choice(3, 3), 60, seed=3))
-    for state in ([3.1, 0.1, 2.0, 0.5], [-3.1, 3.0, -12.0, 28.0], [0.3, -3.1, 12.5, -28.2], [0.1, 0.2, -12.5, 28.2]):
+    # Angles that wrap and velocities at their bounds.
+    bounds = ([3.1, 0.1, 2.0, 0.5], [-3.1, 3.0, -12.0, 28.0], [0.3, -3.1, 12.5, -28.2], [0.1, 0.2, -12.5, 28.2])
+    for state in bounds:
         for action in range(3):
             episodes.append(record(environment, f"from {state} by {action}", constant(action), 1, state=state))
     return episodes
@@ -144,7 +149,10 @@ def mountain_car(environment):
 
     episodes = [record(environment, f"swung {seed}", swing, 200, seed=seed) for seed in (1, 2)]
     episodes.append(record(environment, "random to the limit", uniform_choice(3, 3), 200, seed=3))
-    for state in ([-1.19, -0.05], [-1.2, 0.0], [0.49, 0.02], [0.45, 0.07], [0.499, -0.01], [-0.5, 0.0699], [-0.5, -0.0699]):
+    walls = ([-1.19, -0.05], [-1.2, 0.0])
+    goal = ([0.4995, 0.0012], [0.45, 0.07], [0.499, -0.01])
+    fastest = ([-0.5, 0.0699], [-0.5, -0.0699])
+    for state in walls + goal + fastest:
         for action in range(3):
             episodes.append(record(environment, f"from {state} by {action}", constant(action), 2, state=state))
     return episodes
@@ -157,7 +165,8 @@ def pendulum(environment):
 
     episodes = [record(environment, "random to the limit", uniform_torque(2, 1), 200, seed=1)]
     episodes.append(record(environment, "held, torque beyond its limit", hold, 60, seed=2))
-    for state in ([3.1, 7.9], [-3.1, -7.9], [9.5, 1.0], [-10.0, -1.0], [3.141592653589793, 0.0], [0.0, 0.0]):
+    # The fastest, beyond a whole turn either way, exactly down and exactly up.
+    for state in ([3.1, 7.9], [-3.1, -7.9], [9.5, 1.0], [-10.0, -1.0], [math.pi, 0.0], [0.0, 0.0]):
         for action in (-3.0, -0.1, 1.7, 2.0):
             episodes.append(record(environment, f"from {state} by {action}", constant(action), 1, state=state))
     return episodes

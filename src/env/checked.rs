@@ -12,6 +12,9 @@ use super::state;
 /// What this wrapper's own bytes are saved under.
 const LABEL: &str = "checked";
 
+/// The exponent bits of an `f32`; all set in infinities and in what is not a number, and only there.
+const EXPONENT: u32 = 0x7f80_0000;
+
 /// An environment whose every call is verified.
 pub struct Checked {
     inner: Box<dyn Environment>,
@@ -182,7 +185,6 @@ fn observation_problem(expected: usize, observation: &[f32]) -> Option<String> {
         return Some(format!("it has {} values, the shape says {expected}", observation.len()));
     }
     // The whole pass in integers, without an early exit, so that it compiles to vector instructions.
-    const EXPONENT: u32 = 0x7f80_0000;
     let all_finite = observation.iter().fold(true, |fine, v| fine & (v.to_bits() & EXPONENT != EXPONENT));
     if all_finite {
         return None;

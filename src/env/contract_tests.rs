@@ -121,8 +121,9 @@ fn a_restored_episode_continues_to_the_last_bit() {
             }
         });
         assert!(saved.len() >= 10, "{name}");
+        let mut restored = make(name);
         for (index, bytes, shown) in saved {
-            let mut restored = make(name);
+            // From the second on, it has lived through other episodes before.
             restored.restore(&bytes).unwrap();
             assert_eq!(look(&restored, Step::default()), shown, "{name}, restored after step {index}");
             assert_eq!(restored.save().unwrap(), bytes, "{name}, saved again after step {index}");

@@ -141,7 +141,7 @@ mod tests {
     fn board(environment: &Catch) -> String {
         let mut shown = Vec::new();
         environment.observe(&mut shown);
-        shown.iter().map(|cell| cell.to_string()).collect()
+        shown.iter().map(ToString::to_string).collect()
     }
 
     #[test]

@@ -189,6 +189,7 @@ mod tests {
             step(&mut environment);
         }
         let mut restored = FrameStack::new(Box::new(Counter::image(100)), 3);
+        step(&mut restored);
         restored.restore(&environment.save().unwrap()).unwrap();
         assert_eq!(observation(&restored), observation(&environment));
         step(&mut environment);
