@@ -67,36 +67,41 @@ fn rounds(
     let save = |learner: &mut LearnerRole, seats: &[Seat]| {
         learner.save(seats.iter().map(|seat| seat.rollout.as_ref().map(Rollout::snapshot)).collect())
     };
-    loop {
-        for seat in &mut *seats {
-            if let Err(status) = seat.produce(run) {
-                let ending = format!("rollout {}: {status}", seat.actor);
-                save(learner, seats)?;
-                return Ok(Ending::Failed(ending));
-            }
-        }
-        for server in &mut *servers {
-            server.step(Duration::ZERO)?;
-        }
+    // Learns from what is there; true when the run is to end.
+    let learn = |learner: &mut LearnerRole, seats: &[Seat]| -> Result<bool, RoleError> {
         loop {
             match learner.step(Duration::ZERO) {
                 Ok(Turn::Worked) => {}
-                Ok(Turn::Waiting | Turn::Finished) => break,
+                Ok(Turn::Waiting | Turn::Finished) => return Ok(learner.complete().is_some()),
                 Err(error) => {
                     save(learner, seats)?;
                     return Err(error);
                 }
             }
-            if learner.complete().is_some() {
-                break;
+            if learner.complete().is_some() || interrupt.signal().is_some() {
+                return Ok(true);
             }
             if learner.checkpoint_due() {
                 save(learner, seats)?;
             }
-            if interrupt.signal().is_some() {
+        }
+    };
+    loop {
+        for seat in 0..seats.len() {
+            if let Err(status) = seats[seat].produce(run) {
+                let ending = format!("rollout {}: {status}", seats[seat].actor);
+                save(learner, seats)?;
+                return Ok(Ending::Failed(ending));
+            }
+            // After every actor, so that a queue that holds one unroll starves nobody.
+            if run.inference_actors() == 0 && learn(learner, seats)? {
                 break;
             }
         }
+        for server in &mut *servers {
+            server.step(Duration::ZERO)?;
+        }
+        learn(learner, seats)?;
         monitor.tick(run);
         if learner.complete().is_some() {
             save(learner, seats)?;

@@ -7,6 +7,7 @@ mod config;
 mod doctor;
 mod envs;
 mod eval;
+mod process;
 mod train;
 
 use std::process::ExitCode;
@@ -40,6 +41,7 @@ enum Command {
 /// Parses the command line and does what it says; errors go to standard error with all their causes.
 #[must_use]
 pub fn run(registry: Registry) -> ExitCode {
+    process::prepare();
     let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
