@@ -8,6 +8,8 @@ mod overrides;
 mod path;
 mod reference;
 #[cfg(test)]
+mod reference_tests;
+#[cfg(test)]
 mod sample;
 mod schema;
 pub mod suggest;
