@@ -64,7 +64,7 @@ impl CuttingLearner {
     /// Saves the last checkpoint; the actors stay paused.
     fn save_last(&mut self) -> Result<(), RoleError> {
         let rollouts = self.cutter.pause();
-        self.role.save(rollouts)
+        self.role.save(rollouts, 0)
     }
 
     fn live(
@@ -91,7 +91,7 @@ impl CuttingLearner {
             }
             if self.role.checkpoint_due() && self.role.complete().is_none() {
                 let rollouts = self.cutter.pause();
-                let saved = self.role.save(rollouts);
+                let saved = self.role.save(rollouts, 0);
                 self.cutter.order(Order::Run);
                 saved?;
             }

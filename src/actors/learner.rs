@@ -104,14 +104,19 @@ impl LearnerRole {
     }
 
     /// Saves a checkpoint. `rollouts` are the snapshots of the paused actors, in order, `None` for one that did not
-    /// answer. Experience in the queue is carried over.
+    /// answer; `next_actor` has the next turn in a serial run. Experience in the queue is carried over.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn save(&mut self, rollouts: Vec<Option<RolloutSnapshot>>) -> Result<(), RoleError> {
+    pub fn save(
+        &mut self,
+        rollouts: Vec<Option<RolloutSnapshot>>,
+        next_actor: usize,
+    ) -> Result<(), RoleError> {
         self.carried.extend(self.queue.drain());
         let version = self.learner.version();
-        let failed = |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
+        let failed =
+            |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
         let waiting: Vec<Unroll> = self.batch.iter().chain(&self.carried).map(|e| e.unroll.clone()).collect();
         let state = RunState {
             learner: self.learner.state().clone(),
@@ -120,6 +125,7 @@ impl LearnerRole {
             ledger: self.run.ledger.snapshot(),
             next_episodes: self.run.episodes.to_vec(),
             rollouts,
+            next_actor,
             queue: waiting,
         };
         let parameters: Vec<_> = self
@@ -170,7 +176,8 @@ impl LearnerRole {
 
     /// Draws experience until the batch is complete.
     fn fill(&mut self, patience: Duration) -> bool {
-        let (batch_unrolls, max_lag) = (self.run.config.learner.batch_unrolls, self.run.config.learner.max_lag);
+        let (batch_unrolls, max_lag) =
+            (self.run.config.learner.batch_unrolls, self.run.config.learner.max_lag);
         while self.batch.len() < batch_unrolls {
             let since = Instant::now();
             let drawn = match self.carried.pop_front() {
@@ -323,7 +330,8 @@ impl LearnerRole {
     fn stop_condition(&self) -> Option<String> {
         let stop = &self.run.config.stop;
         let steps = self.run.ledger.submitted_steps();
-        let reached = |name: &str, limit: &dyn std::fmt::Display| Some(format!("reached stop.{name} = {limit}"));
+        let reached =
+            |name: &str, limit: &dyn std::fmt::Display| Some(format!("reached stop.{name} = {limit}"));
         match stop {
             _ if stop.env_steps.is_some_and(|limit| steps >= limit) => reached("env_steps", &stop.env_steps?),
             _ if stop.updates.is_some_and(|limit| self.learner.version().0 >= limit) => {

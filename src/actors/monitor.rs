@@ -81,12 +81,7 @@ impl Monitor {
             fraction_done: fractions.into_iter().flatten().reduce(f64::max).map(|fraction| fraction.min(1.0)),
         };
         self.progress.update(&snapshot);
-        let status = RunStatus {
-            progress: snapshot,
-            ledger,
-            restarts: run.restarts(),
-            ..self.board.get()
-        };
+        let status = RunStatus { progress: snapshot, ledger, restarts: run.restarts(), ..self.board.get() };
         self.board.set(status);
         self.last = Some(totals);
     }

@@ -81,7 +81,17 @@ impl Rollout {
     #[must_use]
     pub fn new(parts: RolloutParts) -> Self {
         let RolloutParts {
-            actor, incarnation, lanes, turn, outbox, bus, inference, queue, metrics, busy, snapshots
+            actor,
+            incarnation,
+            lanes,
+            turn,
+            outbox,
+            bus,
+            inference,
+            queue,
+            metrics,
+            busy,
+            snapshots,
         } = parts;
         Self { actor, incarnation, lanes, turn, bus, inference, outbox, queue, metrics, busy, snapshots }
     }
@@ -153,8 +163,7 @@ impl Rollout {
         let output = self.busy.time(|| {
             policy.step(&published.parameters, published.normalizer.as_ref(), lane.input(), &Device::Cpu)
         });
-        let output =
-            output.map_err(|source| RoleError::Inference { device: "cpu".into(), source })?;
+        let output = output.map_err(|source| RoleError::Inference { device: "cpu".into(), source })?;
         Ok(Reply { output, version: published.version })
     }
 

@@ -1,9 +1,10 @@
 //! The serial run: no thread computes but this one, and the roles are stepped in a fixed order, so that a run is a
 //! pure function of its configuration.
 //!
-//! One round: every rollout actor produces one unroll (local inference) or takes one step (central inference), the
-//! inference actors answer, and the learner consumes what it can. With local inference every update therefore falls
-//! on an unroll border of every actor, and a run resumed from any checkpoint continues exactly. Failed actors are
+//! The rollout actors take turns: each produces one unroll (local inference) or takes one step (central inference),
+//! and after each the learner consumes what it can; after the last one the inference actors answer. With local
+//! inference every update therefore falls on an unroll border of every actor; whose turn is next is part of a
+//! checkpoint, and a run resumed from any checkpoint continues exactly. Failed actors are
 //! restarted at once; time plays no part in their budget.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +34,7 @@ struct Seat {
     heartbeat: Arc<Heartbeat>,
 }
 
-/// Runs until the end.
+/// Runs until the end; actor `next` has the first turn.
 ///
 /// # Errors
 /// When an actor cannot be built, or the learner or a checkpoint fails.
@@ -41,6 +42,7 @@ pub fn run_serial(
     run: &Arc<Run>,
     learner: &mut LearnerRole,
     snapshots: Vec<Option<RolloutSnapshot>>,
+    next: usize,
     interrupt: &Interrupt,
     mut monitor: Monitor,
 ) -> Ending {
@@ -51,7 +53,7 @@ pub fn run_serial(
         }
         let mut servers: Vec<InferenceServer> =
             (0..run.inference_actors()).map(|index| run.inference_server(index)).collect();
-        rounds(run, learner, &mut seats, &mut servers, interrupt, &mut monitor)
+        rounds(run, learner, &mut seats, &mut servers, next, interrupt, &mut monitor)
     })();
     outcome.unwrap_or_else(|error| Ending::Failed(error.to_string()))
 }
@@ -61,54 +63,50 @@ fn rounds(
     learner: &mut LearnerRole,
     seats: &mut [Seat],
     servers: &mut [InferenceServer],
+    mut next: usize,
     interrupt: &Interrupt,
     monitor: &mut Monitor,
 ) -> Result<Ending, RoleError> {
-    let save = |learner: &mut LearnerRole, seats: &[Seat]| {
-        learner.save(seats.iter().map(|seat| seat.rollout.as_ref().map(Rollout::snapshot)).collect())
+    let save = |learner: &mut LearnerRole, seats: &[Seat], next: usize| {
+        let rollouts = seats.iter().map(|seat| seat.rollout.as_ref().map(Rollout::snapshot)).collect();
+        learner.save(rollouts, next)
     };
-    // Learns from what is there; true when the run is to end.
-    let learn = |learner: &mut LearnerRole, seats: &[Seat]| -> Result<bool, RoleError> {
+    loop {
+        if let Err(status) = seats[next].produce(run) {
+            let ending = format!("rollout {next}: {status}");
+            save(learner, seats, next)?;
+            return Ok(Ending::Failed(ending));
+        }
+        next = (next + 1) % seats.len();
+        if next == 0 {
+            for server in &mut *servers {
+                server.step(Duration::ZERO)?;
+            }
+        }
+        // After every actor, so that a queue that holds one unroll starves nobody.
         loop {
             match learner.step(Duration::ZERO) {
                 Ok(Turn::Worked) => {}
-                Ok(Turn::Waiting | Turn::Finished) => return Ok(learner.complete().is_some()),
+                Ok(Turn::Waiting | Turn::Finished) => break,
                 Err(error) => {
-                    save(learner, seats)?;
+                    save(learner, seats, next)?;
                     return Err(error);
                 }
             }
             if learner.complete().is_some() || interrupt.signal().is_some() {
-                return Ok(true);
-            }
-            if learner.checkpoint_due() {
-                save(learner, seats)?;
-            }
-        }
-    };
-    loop {
-        for seat in 0..seats.len() {
-            if let Err(status) = seats[seat].produce(run) {
-                let ending = format!("rollout {}: {status}", seats[seat].actor);
-                save(learner, seats)?;
-                return Ok(Ending::Failed(ending));
-            }
-            // After every actor, so that a queue that holds one unroll starves nobody.
-            if run.inference_actors() == 0 && learn(learner, seats)? {
                 break;
             }
+            if learner.checkpoint_due() {
+                save(learner, seats, next)?;
+            }
         }
-        for server in &mut *servers {
-            server.step(Duration::ZERO)?;
-        }
-        learn(learner, seats)?;
         monitor.tick(run);
         if learner.complete().is_some() {
-            save(learner, seats)?;
+            save(learner, seats, next)?;
             return Ok(Ending::Completed(String::new()));
         }
         if let Some(signal) = interrupt.signal() {
-            save(learner, seats)?;
+            save(learner, seats, next)?;
             return Ok(Ending::Interrupted(format!("stopped by {signal}")));
         }
     }

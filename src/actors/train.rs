@@ -32,8 +32,8 @@ use crate::env::{EnvError, Registry};
 use crate::learner::{Learner, LearnerError};
 use crate::policy::Policy;
 use crate::telemetry::{
-    Cadence, Metrics, MetricsPosition, MetricsServer, Progress, RunOutcome, RunStatus, StatusBoard, Summary, TelemetryError,
-    write_report,
+    Cadence, Metrics, MetricsPosition, MetricsServer, Progress, RunOutcome, RunStatus, StatusBoard, Summary,
+    TelemetryError, write_report,
 };
 use crate::trajectory::{Amount, Ledger, Unroll, Version};
 
@@ -136,6 +136,7 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
         ledger: Ledger::default().snapshot(),
         next_episodes: vec![0; environments],
         rollouts: vec![None; config.rollout.actors],
+        next_actor: 0,
         queue: Vec::new(),
     };
     let (state, parameters, optimizer, position) = match resumed {
@@ -221,9 +222,10 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
         store,
     });
     let interrupt = Interrupt::listen();
-    let monitor = Monitor::new(Progress::new(run.config.telemetry.progress), Arc::clone(&board), earlier_seconds);
+    let monitor =
+        Monitor::new(Progress::new(run.config.telemetry.progress), Arc::clone(&board), earlier_seconds);
     let (ending, role) = if options.serial {
-        let ending = run_serial(&run, &mut role, state.rollouts, &interrupt, monitor);
+        let ending = run_serial(&run, &mut role, state.rollouts, state.next_actor, &interrupt, monitor);
         (ending, Some(role))
     } else {
         run_threaded(&run, role, state.rollouts, &interrupt, monitor)
@@ -283,10 +285,8 @@ fn write_off_lost(ledger: &Ledger, state: &RunState) {
     };
     let rollouts = || state.rollouts.iter().flatten();
     let lanes = rollouts().flat_map(|rollout| &rollout.lanes).filter_map(|lane| lane.live_steps);
-    let live = lanes.fold(Amount::default(), |sum, steps| Amount {
-        unrolls: sum.unrolls + 1,
-        steps: sum.steps + steps,
-    });
+    let live = lanes
+        .fold(Amount::default(), |sum, steps| Amount { unrolls: sum.unrolls + 1, steps: sum.steps + steps });
     let unrolls = state.queue.iter().chain(rollouts().flat_map(|rollout| &rollout.outbox));
     let buffered = unrolls.fold(Amount::default(), |sum, unroll| Amount {
         unrolls: sum.unrolls + 1,

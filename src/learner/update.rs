@@ -167,7 +167,9 @@ impl Learner {
                 self.state.skips_in_a_row = 0;
                 // After the update, so that the actors' statistics belonged to the version they acted with.
                 if let Some(moments) = &mut self.state.observations {
-                    moments.add(&batch.observations[..batch.observations.len() / (batch.steps + 1) * batch.steps]);
+                    moments.add(
+                        &batch.observations[..batch.observations.len() / (batch.steps + 1) * batch.steps],
+                    );
                 }
                 Ok(Outcome::Applied(Applied { diagnostics, gradient_norm }))
             }
@@ -199,9 +201,13 @@ impl Learner {
             let Some((parameters, normalizer)) = published(segment[0]) else { return Ok(None) };
             let rows = first..first + segment.len();
             let part = batch.select_rows(rows.clone(), core_state);
-            let output = self.policy.evaluate(&parameters, normalizer.as_ref(), part.input(), &Device::Cpu)?;
-            let (log_probs, _) =
-                self.policy.distribution().evaluate(&output.distribution, &part.action_masks, &part.actions)?;
+            let output =
+                self.policy.evaluate(&parameters, normalizer.as_ref(), part.input(), &Device::Cpu)?;
+            let (log_probs, _) = self.policy.distribution().evaluate(
+                &output.distribution,
+                &part.action_masks,
+                &part.actions,
+            )?;
             for (ours, theirs) in log_probs.to_vec1::<f32>()?.iter().zip(&part.behaviour_log_probs) {
                 largest = largest.max(f64::from((ours - theirs).abs()));
             }
@@ -294,7 +300,8 @@ impl Learner {
                 match self.descend(&loss, learning_rate, poison)? {
                     Ok(norm) => last = Some((loss.diagnostics, norm)),
                     Err(culprit) => {
-                        for ((_, variable), (_, saved)) in self.variables.iter().zip(saved_parameters.iter()) {
+                        for ((_, variable), (_, saved)) in self.variables.iter().zip(saved_parameters.iter())
+                        {
                             variable.set(saved)?;
                         }
                         self.optimizer.load_state(&saved_optimizer)?;
@@ -311,11 +318,9 @@ impl Learner {
         let version = self.state.version.0;
         let mut order: Vec<usize> = (0..columns).collect();
         for i in (1..columns).rev() {
-            let word = draw(
-                self.seed,
-                Stream::Minibatch,
-                [version as u32, (version >> 32) as u32, epoch, i as u32],
-            )[0];
+            let word =
+                draw(self.seed, Stream::Minibatch, [version as u32, (version >> 32) as u32, epoch, i as u32])
+                    [0];
             order.swap(i, ((u64::from(word) * (i as u64 + 1)) >> 32) as usize);
         }
         order

@@ -283,7 +283,8 @@ impl Seaquest {
             let gone = if bullet.has_left() {
                 true
             } else {
-                let hit = self.fish.remove_first(hits).or_else(|| self.submarines.remove_first(hits)).is_some();
+                let hit =
+                    self.fish.remove_first(hits).or_else(|| self.submarines.remove_first(hits)).is_some();
                 frame.reward += u32::from(hit);
                 hit
             };

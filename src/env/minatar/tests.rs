@@ -126,13 +126,15 @@ fn a_sticky_first_frame_repeats_nothing_and_later_ones_the_last_move() {
 
 #[test]
 fn the_state_of_another_game_and_torn_states_are_refused() {
-    let states: Vec<Vec<u8>> = GAMES.iter().map(|game| (game.make)(&Options::default()).save().unwrap()).collect();
+    let states: Vec<Vec<u8>> =
+        GAMES.iter().map(|game| (game.make)(&Options::default()).save().unwrap()).collect();
     for (index, game) in GAMES.iter().enumerate() {
         let mut env = (game.make)(&Options::default());
         let own = &states[index];
         let torn = &own[..own.len() - 1];
         let longer = [&own[..], &[0]].concat();
-        let foreign = states.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, state)| &state[..]);
+        let foreign =
+            states.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, state)| &state[..]);
         for wrong in foreign.chain([torn, &longer[..], &[]]) {
             assert!(matches!(env.restore(wrong), Err(EnvError::Restore { .. })), "{}", game.name);
         }
