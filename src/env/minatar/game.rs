@@ -144,7 +144,11 @@ impl<R: Rules> Environment for Game<R> {
             return Err(EnvError::Contract {
                 env: R::NAME.into(),
                 call: "step",
-                why: format!("action {index} where {} are known; send 0 to {}", self.moves.len(), self.moves.len() - 1),
+                why: format!(
+                    "action {index} where {} are known; send 0 to {}",
+                    self.moves.len(),
+                    self.moves.len() - 1
+                ),
             });
         };
         Ok(self.advance(wanted))
@@ -160,7 +164,8 @@ impl<R: Rules> Environment for Game<R> {
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), EnvError> {
         let refuse = |why| EnvError::Restore { env: R::NAME.into(), why };
-        let (name, chance, last_move, over, rules): (String, _, _, _, _) = state::decode(bytes).map_err(refuse)?;
+        let (name, chance, last_move, over, rules): (String, _, _, _, _) =
+            state::decode(bytes).map_err(refuse)?;
         if name != R::NAME {
             return Err(refuse(format!("it was saved by `{name}`; give it to that environment")));
         }
