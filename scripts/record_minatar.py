@@ -80,8 +80,8 @@ def ahead(game, action, depth, choices, rng):
     return total
 
 
-def planned(game, preferred, rng, depth, trials, never=None):
-    """The best action by trial; among equally good ones the first of `preferred`."""
+def planned(game, preferred, rng, depth, trials, never=None, greedy=True):
+    """The best action by trial, of equally good ones the first preferred. Unless greedy, only survival counts."""
     choices = [action for action in game.minimal_action_set() if action != never]
     order = preferred + [a for a in rng.permutation(choices) if a not in preferred]
 
@@ -89,7 +89,7 @@ def planned(game, preferred, rng, depth, trials, never=None):
         still = [STAY]
         outcomes = [ahead(game, action, depth, still, rng)]
         outcomes += [ahead(game, action, depth, choices, rng) for _ in range(trials)]
-        return max(outcomes)
+        return max(outcomes) if greedy else min(0, max(outcomes))
 
     return int(max(order, key=value))
 
@@ -194,6 +194,17 @@ def pacifist(game, rng):
     return planned(game, [STAY], rng, depth=11, trials=6, never=FIRE)
 
 
+def cornered(game, rng):
+    """Space Invaders with the lower left aliens shot: the rest lands beside the cannon, which stands in the gap."""
+    left = int(np.flatnonzero(game.alien_map.any(axis=0))[0])
+    standing = [c for c in (left, left + 1) if game.alien_map[:, c].sum() > 1 and game.alien_map.sum() > 18]
+    target = standing[0] if standing else 0
+    shoots = standing and target == game.pos and game.shot_timer == 0 and not game.f_bullet_map.any()
+    wish = [FIRE] if shoots else towards(game.pos, 0, target, 0) or [STAY]
+    never = None if shoots else FIRE
+    return planned(game, wish, rng, depth=11, trials=6, never=never, greedy=False)
+
+
 # For each game: player, number of episodes, sticky action probability in percent, ramping, share of random actions in
 # percent, frames after which all actions are random so that the episode ends.
 EPISODES = {
@@ -226,7 +237,9 @@ EPISODES = {
         (space_invaders, 6, 10, True, 0, 9999),
         (space_invaders, 5, 0, True, 0, 4000),
         (space_invaders, 1, 0, False, 0, 1000),
-        (pacifist, 6, 0, True, 0, 9999),
+        (pacifist, 1, 0, True, 0, 9999),
+        (cornered, 1, 0, True, 0, 9999),
+        (cornered, 3, 10, True, 0, 9999),
     ],
 }
 
