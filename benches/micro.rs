@@ -4,6 +4,8 @@
 mod environments;
 #[path = "micro/learner.rs"]
 mod learner;
+#[path = "micro/minatar.rs"]
+mod minatar;
 #[path = "micro/ops.rs"]
 mod ops;
 

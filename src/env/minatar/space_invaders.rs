@@ -164,4 +164,9 @@ impl SpaceInvaders {
     pub(super) fn move_interval(&self) -> u8 {
         self.move_interval
     }
+
+    /// Whether a block of aliens has come down so far that its lowest row is back at the top.
+    pub(super) fn has_landed(&self) -> bool {
+        [0, LAST].into_iter().all(|row| !self.aliens.intersection(Grid::row(row)).is_empty())
+    }
 }
