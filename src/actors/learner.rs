@@ -224,7 +224,8 @@ impl LearnerRole {
     /// Learns from the complete batch.
     fn update(&mut self) -> Result<(), RoleError> {
         let since = Instant::now();
-        self.record.queue_depth = Some(self.run.queue_depth() as f64);
+        // What a checkpoint took out of the queue still waits like the rest of it.
+        self.record.queue_depth = Some((self.carried.len() + self.run.queue_depth()) as f64);
         self.journal.attempts += 1;
         if let Some(delay) = self.fault(FaultKind::SlowUpdate) {
             std::thread::sleep(delay);

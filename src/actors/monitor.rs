@@ -57,9 +57,9 @@ impl Monitor {
             show_busy(run, last, &totals);
         }
         for (actor, lag) in run.bus.lags(figures.version).take(run.config.rollout.actors).enumerate() {
-            run.metrics.actor(actor as u32).lag.set(lag as i64);
+            run.metrics.actor(actor as u32).lag.set(lag);
         }
-        run.metrics.queue_depth.set(run.queue_depth() as i64);
+        run.metrics.queue_depth.set(run.queue_depth() as u64);
         run.metrics.observe_ledger(&ledger);
         let stop = &run.config.stop;
         let wall_seconds = self.earlier_seconds + self.started.elapsed().as_secs_f64();

@@ -135,7 +135,7 @@ impl Run {
         let ports = ports.collect();
         let faults =
             (0..actors).map(|actor| Arc::new(ActorFaults::of_actor(&config.faults, actor as u32))).collect();
-        metrics.queue_capacity.set(queue.capacity() as i64);
+        metrics.queue_capacity.set(queue.capacity() as u64);
         Self {
             config,
             registry,

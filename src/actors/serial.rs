@@ -1,10 +1,12 @@
 //! The serial run: no thread computes but this one, and the roles are stepped in a fixed order, so that a run is a
 //! pure function of its configuration.
 //!
-//! One round: every rollout actor produces one unroll (local inference) or takes one step (central inference), the
-//! inference actors answer, and the learner consumes what it can. With local inference every update therefore falls
-//! on an unroll border of every actor, and a run resumed from any checkpoint continues exactly. Failed actors are
-//! restarted at once; time plays no part in their budget.
+//! One round: the learner consumes what it can, every rollout actor produces one unroll (local inference) or takes
+//! one step (central inference), and the inference actors answer. Between any two updates the state of the whole is
+//! what a checkpoint keeps, and the learner goes first, so a run resumed from any checkpoint continues exactly: with
+//! local inference every update falls on an unroll border of every actor; with central inference answers on their way
+//! are forgotten at every update, and given again under the new version. Failed actors are restarted at once; time
+//! plays no part in their budget.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -68,17 +70,7 @@ fn rounds(
         learner.save(seats.iter().map(|seat| seat.rollout.as_ref().map(Rollout::snapshot)).collect())
     };
     loop {
-        for seat in &mut *seats {
-            if let Err(status) = seat.produce(run) {
-                let ending = format!("rollout {}: {status}", seat.actor);
-                save(learner, seats)?;
-                return Ok(Ending::Failed(ending));
-            }
-        }
-        for server in &mut *servers {
-            server.step(Duration::ZERO)?;
-        }
-        loop {
+        while learner.complete().is_none() && interrupt.signal().is_none() {
             match learner.step(Duration::ZERO) {
                 Ok(Turn::Worked) => {}
                 Ok(Turn::Waiting | Turn::Finished) => break,
@@ -87,14 +79,10 @@ fn rounds(
                     return Err(error);
                 }
             }
-            if learner.complete().is_some() {
-                break;
-            }
-            if learner.checkpoint_due() {
+            seats.iter_mut().filter_map(|seat| seat.rollout.as_mut()).for_each(Rollout::forget_answers);
+            servers.iter_mut().for_each(InferenceServer::forget);
+            if learner.complete().is_none() && learner.checkpoint_due() {
                 save(learner, seats)?;
-            }
-            if interrupt.signal().is_some() {
-                break;
             }
         }
         monitor.tick(run);
@@ -105,6 +93,19 @@ fn rounds(
         if let Some(signal) = interrupt.signal() {
             save(learner, seats)?;
             return Ok(Ending::Interrupted(format!("stopped by {signal}")));
+        }
+        for seat in &mut *seats {
+            if let Err(status) = seat.produce(run) {
+                let cause = format!(
+                    "rollout {} failed more often than supervision allows; last: {status}",
+                    seat.actor
+                );
+                save(learner, seats)?;
+                return Ok(Ending::Failed(cause));
+            }
+        }
+        for server in &mut *servers {
+            server.step(Duration::ZERO)?;
         }
     }
 }
@@ -138,7 +139,7 @@ impl Seat {
                 Ok(Err(error)) => ExitStatus::Failed(error),
                 Err(payload) => ExitStatus::Panicked(panic_message(payload.as_ref())),
             };
-            self.rollout = None;
+            self.rollout.take().iter_mut().for_each(Rollout::fail);
             if self.budget.on_failure(Duration::ZERO) == Decision::Escalate {
                 return Err(status);
             }
