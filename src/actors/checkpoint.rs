@@ -32,8 +32,6 @@ pub struct RunState {
     pub next_episodes: Vec<u32>,
     /// Rollout actors in order; `None` for one that did not answer in time.
     pub rollouts: Vec<Option<RolloutSnapshot>>,
-    /// The actor whose turn is next in a serial run.
-    pub next_actor: usize,
     /// Unrolls in the queue and in the batch in formation, oldest first.
     pub queue: Vec<Unroll>,
 }

@@ -68,6 +68,8 @@ impl Control {
 pub struct Heartbeat {
     epoch: Instant,
     milliseconds: AtomicU64,
+    /// Calls into environments; a counter, since a clock read before each of them would cost more than many a call.
+    calls: AtomicU64,
     place: AtomicU32,
 }
 
@@ -76,7 +78,12 @@ const NOWHERE: u32 = u32::MAX;
 
 impl Default for Heartbeat {
     fn default() -> Self {
-        Self { epoch: Instant::now(), milliseconds: AtomicU64::new(0), place: AtomicU32::new(NOWHERE) }
+        Self {
+            epoch: Instant::now(),
+            milliseconds: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            place: AtomicU32::new(NOWHERE),
+        }
     }
 }
 
@@ -88,12 +95,20 @@ impl Heartbeat {
 
     /// Notes that environment `env` is about to be called.
     pub fn enter(&self, env: u32) {
+        // Only the role's own thread writes.
+        self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.place.store(env, Ordering::Relaxed);
     }
 
     /// Notes that no environment is being called.
     pub fn leave(&self) {
         self.place.store(NOWHERE, Ordering::Relaxed);
+    }
+
+    /// Calls into environments so far: while this number grows, a single long step of the role is many short calls.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
     }
 
     /// Time since the last sign of life.

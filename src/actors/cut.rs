@@ -33,7 +33,11 @@ impl Cutter {
         self.order(Order::Pause);
         let deadline = Instant::now() + GRACE;
         let mut collected: Vec<Option<RolloutSnapshot>> = (0..actors).map(|_| None).collect();
-        while collected.iter().any(Option::is_none) {
+        // An actor that has ended for good answers no more, and its control tells.
+        let awaited = |(snapshot, control): (&Option<_>, &Arc<Control>)| {
+            snapshot.is_none() && control.order() != Order::Stop
+        };
+        while collected.iter().zip(&self.controls).any(awaited) {
             let Ok(snapshot) = self.snapshots.recv_deadline(deadline) else { break };
             let actor = snapshot.actor as usize;
             collected[actor] = Some(snapshot);
@@ -64,7 +68,7 @@ impl CuttingLearner {
     /// Saves the last checkpoint; the actors stay paused.
     fn save_last(&mut self) -> Result<(), RoleError> {
         let rollouts = self.cutter.pause();
-        self.role.save(rollouts, 0)
+        self.role.save(rollouts)
     }
 
     fn live(
@@ -91,7 +95,7 @@ impl CuttingLearner {
             }
             if self.role.checkpoint_due() && self.role.complete().is_none() {
                 let rollouts = self.cutter.pause();
-                let saved = self.role.save(rollouts, 0);
+                let saved = self.role.save(rollouts);
                 self.cutter.order(Order::Run);
                 saved?;
             }

@@ -109,6 +109,11 @@ impl InferenceClient {
         }
     }
 
+    /// Forgets the outstanding request; its answer, if any, is lost.
+    pub fn forget(&mut self) {
+        self.outstanding = None;
+    }
+
     /// The answer, if it came within `patience`. A request lost with its inference actor is forgotten, so that the
     /// next `ask` repeats it.
     pub fn answer(&mut self, patience: Duration) -> Option<Reply> {
@@ -159,6 +164,12 @@ pub struct InferenceServer {
 }
 
 impl InferenceServer {
+    /// Forgets all requests in hand.
+    pub fn forget(&mut self) {
+        self.batch.clear();
+        drop(self.requests.drain());
+    }
+
     fn rows(&self) -> usize {
         self.batch.iter().map(|request| request.rows.starts.len()).sum()
     }

@@ -39,6 +39,8 @@ impl Interrupt {
                 if self.0.swap(number, Ordering::Release) != 0 {
                     std::process::exit(ABORTED);
                 }
+                let name = self.signal().unwrap_or_default();
+                eprintln!("{name}: saving a checkpoint and stopping; a second signal exits at once");
             }
             #[expect(unreachable_code, reason = "gives the block its error type")]
             Ok::<(), std::io::Error>(())

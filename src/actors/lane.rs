@@ -210,6 +210,11 @@ impl Lane {
         }
     }
 
+    /// Books the partial unroll as lost with its actor. The lane must not be used again.
+    pub fn abandon(&mut self) {
+        self.ticket.take().into_iter().for_each(|ticket| ticket.discard(DropReason::ActorRestart));
+    }
+
     /// Whether the next step is the first of an unroll: the moment to take newer parameters.
     #[must_use]
     pub fn at_border(&self) -> bool {

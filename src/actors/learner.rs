@@ -104,15 +104,11 @@ impl LearnerRole {
     }
 
     /// Saves a checkpoint. `rollouts` are the snapshots of the paused actors, in order, `None` for one that did not
-    /// answer; `next_actor` has the next turn in a serial run. Experience in the queue is carried over.
+    /// answer. Experience in the queue is carried over.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn save(
-        &mut self,
-        rollouts: Vec<Option<RolloutSnapshot>>,
-        next_actor: usize,
-    ) -> Result<(), RoleError> {
+    pub fn save(&mut self, rollouts: Vec<Option<RolloutSnapshot>>) -> Result<(), RoleError> {
         self.carried.extend(self.queue.drain());
         let version = self.learner.version();
         let failed =
@@ -125,7 +121,6 @@ impl LearnerRole {
             ledger: self.run.ledger.snapshot(),
             next_episodes: self.run.episodes.to_vec(),
             rollouts,
-            next_actor,
             queue: waiting,
         };
         let parameters: Vec<_> = self
@@ -231,7 +226,8 @@ impl LearnerRole {
     /// Learns from the complete batch.
     fn update(&mut self) -> Result<(), RoleError> {
         let since = Instant::now();
-        self.record.queue_depth = Some(self.run.queue_depth() as f64);
+        // What a checkpoint took out of the queue still waits like the rest of it.
+        self.record.queue_depth = Some((self.carried.len() + self.run.queue_depth()) as f64);
         self.journal.attempts += 1;
         if let Some(delay) = self.fault(FaultKind::SlowUpdate) {
             std::thread::sleep(delay);

@@ -54,6 +54,9 @@ pub trait Role {
 
     /// Called once for each pause, between two steps: the moment to show a snapshot.
     fn pause(&mut self) {}
+
+    /// Called once after a step that failed: the moment to account for what is lost with this life.
+    fn fail(&mut self) {}
 }
 
 /// How long a threaded role waits before it looks at its orders again.
@@ -80,7 +83,8 @@ pub fn live<R: Role>(
                     control.wait_while_paused(pause);
                 }
                 Order::Run => {
-                    if role.step(PATIENCE)? == Turn::Finished {
+                    let turn = role.step(PATIENCE).inspect_err(|_| role.fail())?;
+                    if turn == Turn::Finished {
                         return Ok(ExitStatus::Completed);
                     }
                 }

@@ -108,6 +108,13 @@ impl Rollout {
         matches!(self.inference, Inference::Local { .. })
     }
 
+    /// Forgets answers and requests in hand, which then are asked for again under the latest version.
+    pub fn forget_answers(&mut self) {
+        if let Inference::Central(clients) = &mut self.inference {
+            clients.iter_mut().for_each(InferenceClient::forget);
+        }
+    }
+
     /// The state between two steps.
     #[must_use]
     pub fn snapshot(&self) -> RolloutSnapshot {
@@ -196,5 +203,9 @@ impl Role for Rollout {
     fn pause(&mut self) {
         // The learner waits for one snapshot of each actor; when it no longer listens the run is ending anyway.
         drop(self.snapshots.try_send(self.snapshot()));
+    }
+
+    fn fail(&mut self) {
+        self.lanes.iter_mut().for_each(Lane::abandon);
     }
 }

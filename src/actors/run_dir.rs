@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::codec::write_atomically;
-use crate::config::Config;
+use crate::config::{Config, StopConfig};
 use crate::telemetry::{RunOutcome, Summary};
 
 /// Why a run directory cannot be used.
@@ -52,15 +52,11 @@ impl RunDir {
     const LOCK: &'static str = ".lock";
     const ADDRESS: &'static str = "address.txt";
 
-    /// Creates the directory, or opens an existing one to resume.
+    /// Creates the directory, or opens an existing one to resume. What is in it stays as it is.
     ///
     /// # Errors
     /// When it is not empty (without `resume`), in use, or cannot be written.
-    pub fn prepare(path: &Path, resume: bool, config: &Config) -> Result<Self, RunDirError> {
-        let write = |path: &Path| {
-            let path = path.to_owned();
-            move |source| RunDirError::Write { path, source }
-        };
+    pub fn prepare(path: &Path, resume: bool, stop: &StopConfig) -> Result<Self, RunDirError> {
         let occupied = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
         if occupied && !resume {
             return Err(RunDirError::NotEmpty { path: path.into() });
@@ -73,19 +69,23 @@ impl RunDir {
             Err(fs::TryLockError::WouldBlock) => return Err(RunDirError::InUse { path: path.into() }),
             Err(fs::TryLockError::Error(source)) => return Err(write(&lock_path)(source)),
         }
-        let completed = Summary::read(path).ok().filter(|summary| summary.status == RunOutcome::Completed);
-        let completed = completed.filter(|_| resume);
-        if completed.is_none() {
-            let config_path = path.join(Self::CONFIG);
-            let text = toml::to_string(config)
-                .map_err(|error| write(&config_path)(io::Error::other(error.to_string())))?;
-            write_atomically(&config_path, text.as_bytes())
-                .map_err(|error| write(&config_path)(io::Error::other(error.to_string())))?;
-        }
+        let completed = Summary::read(path).ok().filter(|summary| resume && is_complete(summary, stop));
         Ok(Self { path: path.into(), completed, _lock: lock })
     }
 
-    /// The summary of a run that was completed before.
+    /// Saves the resolved configuration, in place of an earlier one.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_config(&self, config: &Config) -> Result<(), RunDirError> {
+        let path = self.path.join(Self::CONFIG);
+        let text =
+            toml::to_string(config).map_err(|error| write(&path)(io::Error::other(error.to_string())))?;
+        write_atomically(&path, text.as_bytes())
+            .map_err(|error| write(&path)(io::Error::other(error.to_string())))
+    }
+
+    /// The summary of a run that was completed before and would stop at once if it went on.
     #[must_use]
     pub fn completed(&self) -> Option<Summary> {
         self.completed.clone()
@@ -118,4 +118,18 @@ impl RunDir {
         let path = self.path.join(Self::ADDRESS);
         fs::write(&path, format!("{address}\n")).map_err(|source| RunDirError::Write { path, source })
     }
+}
+
+fn write(path: &Path) -> impl FnOnce(io::Error) -> RunDirError {
+    let path = path.to_owned();
+    move |source| RunDirError::Write { path, source }
+}
+
+/// Whether a run ended because it was complete, and still is under stop conditions that may have been raised since.
+fn is_complete(summary: &Summary, stop: &StopConfig) -> bool {
+    summary.status == RunOutcome::Completed
+        && (stop.env_steps.is_some_and(|limit| summary.env_steps >= limit)
+            || stop.updates.is_some_and(|limit| summary.updates >= limit)
+            || stop.seconds.is_some_and(|limit| summary.wall_seconds >= limit)
+            || stop.target_return.is_some_and(|target| summary.return_mean >= Some(target)))
 }

@@ -1,11 +1,12 @@
 //! The serial run: no thread computes but this one, and the roles are stepped in a fixed order, so that a run is a
 //! pure function of its configuration.
 //!
-//! The rollout actors take turns: each produces one unroll (local inference) or takes one step (central inference),
-//! and after each the learner consumes what it can; after the last one the inference actors answer. With local
-//! inference every update therefore falls on an unroll border of every actor; whose turn is next is part of a
-//! checkpoint, and a run resumed from any checkpoint continues exactly. Failed actors are
-//! restarted at once; time plays no part in their budget.
+//! One round: the learner consumes what it can, every rollout actor produces one unroll (local inference) or takes
+//! one step (central inference), and the inference actors answer. Between any two updates the state of the whole is
+//! what a checkpoint keeps, and the learner goes first, so a run resumed from any checkpoint continues exactly: with
+//! local inference every update falls on an unroll border of every actor; with central inference answers on their way
+//! are forgotten at every update, and given again under the new version. Failed actors are restarted at once; time
+//! plays no part in their budget.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -34,7 +35,7 @@ struct Seat {
     heartbeat: Arc<Heartbeat>,
 }
 
-/// Runs until the end; actor `next` has the first turn.
+/// Runs until the end.
 ///
 /// # Errors
 /// When an actor cannot be built, or the learner or a checkpoint fails.
@@ -42,7 +43,6 @@ pub fn run_serial(
     run: &Arc<Run>,
     learner: &mut LearnerRole,
     snapshots: Vec<Option<RolloutSnapshot>>,
-    next: usize,
     interrupt: &Interrupt,
     mut monitor: Monitor,
 ) -> Ending {
@@ -53,7 +53,7 @@ pub fn run_serial(
         }
         let mut servers: Vec<InferenceServer> =
             (0..run.inference_actors()).map(|index| run.inference_server(index)).collect();
-        rounds(run, learner, &mut seats, &mut servers, next, interrupt, &mut monitor)
+        rounds(run, learner, &mut seats, &mut servers, interrupt, &mut monitor)
     })();
     outcome.unwrap_or_else(|error| Ending::Failed(error.to_string()))
 }
@@ -63,51 +63,49 @@ fn rounds(
     learner: &mut LearnerRole,
     seats: &mut [Seat],
     servers: &mut [InferenceServer],
-    mut next: usize,
     interrupt: &Interrupt,
     monitor: &mut Monitor,
 ) -> Result<Ending, RoleError> {
-    let save = |learner: &mut LearnerRole, seats: &[Seat], next: usize| {
-        let rollouts = seats.iter().map(|seat| seat.rollout.as_ref().map(Rollout::snapshot)).collect();
-        learner.save(rollouts, next)
+    let save = |learner: &mut LearnerRole, seats: &[Seat]| {
+        learner.save(seats.iter().map(|seat| seat.rollout.as_ref().map(Rollout::snapshot)).collect())
     };
     loop {
-        if let Err(status) = seats[next].produce(run) {
-            let ending = format!("rollout {next}: {status}");
-            save(learner, seats, next)?;
-            return Ok(Ending::Failed(ending));
-        }
-        next = (next + 1) % seats.len();
-        if next == 0 {
-            for server in &mut *servers {
-                server.step(Duration::ZERO)?;
-            }
-        }
-        // After every actor, so that a queue that holds one unroll starves nobody.
-        loop {
+        while learner.complete().is_none() && interrupt.signal().is_none() {
             match learner.step(Duration::ZERO) {
                 Ok(Turn::Worked) => {}
                 Ok(Turn::Waiting | Turn::Finished) => break,
                 Err(error) => {
-                    save(learner, seats, next)?;
+                    save(learner, seats)?;
                     return Err(error);
                 }
             }
-            if learner.complete().is_some() || interrupt.signal().is_some() {
-                break;
-            }
-            if learner.checkpoint_due() {
-                save(learner, seats, next)?;
+            seats.iter_mut().filter_map(|seat| seat.rollout.as_mut()).for_each(Rollout::forget_answers);
+            servers.iter_mut().for_each(InferenceServer::forget);
+            if learner.complete().is_none() && learner.checkpoint_due() {
+                save(learner, seats)?;
             }
         }
         monitor.tick(run);
         if learner.complete().is_some() {
-            save(learner, seats, next)?;
+            save(learner, seats)?;
             return Ok(Ending::Completed(String::new()));
         }
         if let Some(signal) = interrupt.signal() {
-            save(learner, seats, next)?;
+            save(learner, seats)?;
             return Ok(Ending::Interrupted(format!("stopped by {signal}")));
+        }
+        for seat in &mut *seats {
+            if let Err(status) = seat.produce(run) {
+                let cause = format!(
+                    "rollout {} failed more often than supervision allows; last: {status}",
+                    seat.actor
+                );
+                save(learner, seats)?;
+                return Ok(Ending::Failed(cause));
+            }
+        }
+        for server in &mut *servers {
+            server.step(Duration::ZERO)?;
         }
     }
 }
@@ -141,7 +139,7 @@ impl Seat {
                 Ok(Err(error)) => ExitStatus::Failed(error),
                 Err(payload) => ExitStatus::Panicked(panic_message(payload.as_ref())),
             };
-            self.rollout = None;
+            self.rollout.take().iter_mut().for_each(Rollout::fail);
             if self.budget.on_failure(Duration::ZERO) == Decision::Escalate {
                 return Err(status);
             }

@@ -116,6 +116,8 @@ pub struct Guardian {
     incarnation: u32,
     heartbeat: Arc<Heartbeat>,
     thread: Option<JoinHandle<()>>,
+    /// Calls into environments at the last look, and when that number was first seen.
+    calls: (u64, Instant),
     reported_hung: bool,
 }
 
@@ -130,6 +132,7 @@ impl Guardian {
             incarnation,
             heartbeat: Arc::default(),
             thread: None,
+            calls: (0, Instant::now()),
             reported_hung: false,
         }
     }
@@ -188,16 +191,24 @@ impl Guardian {
                 context.run_later(after, Self::start_life);
             }
             Decision::Escalate => {
+                // Nobody is left to answer a pause.
+                self.spec.control.set(Order::Stop);
                 self.report(Event::Ended { name: self.spec.name.clone(), kind: self.spec.kind, status });
             }
         }
     }
 
     fn look(&mut self) {
-        let silence = self.heartbeat.silence();
+        let calls = self.heartbeat.calls();
+        if std::mem::replace(&mut self.calls.0, calls) != calls {
+            self.calls.1 = Instant::now();
+        }
+        let silence = self.heartbeat.silence().min(self.calls.1.elapsed());
         let hung = self.thread.is_some() && self.spec.timeout.is_some_and(|timeout| silence > timeout);
         if hung && !std::mem::replace(&mut self.reported_hung, true) {
             let env = self.heartbeat.place();
+            // If it ever comes back it has nothing to do; and nobody waits for its answer to a pause.
+            self.spec.control.set(Order::Stop);
             self.report(Event::Hung { name: self.spec.name.clone(), env, silence });
         }
     }

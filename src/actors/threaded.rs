@@ -142,11 +142,14 @@ impl Root {
             match event {
                 Some(Event::Restarting { kind }) => self.run.note_restart(kind.as_str()),
                 Some(Event::Ended { kind: ChildKind::Learner, status, .. }) => {
-                    return ending.unwrap_or(match status {
-                        ExitStatus::Completed => Ending::Completed(String::new()),
-                        ExitStatus::Stopped => Ending::Interrupted("stopped".into()),
-                        failure => Ending::Failed(format!("learner: {failure}")),
-                    });
+                    return match (ending, status) {
+                        // The first failure is the cause; but nothing else hides that the learner failed in stopping.
+                        (Some(failed @ Ending::Failed(_)), _) => failed,
+                        (_, failure) if failure.is_failure() => Ending::Failed(format!("learner: {failure}")),
+                        (Some(ending), _) => ending,
+                        (None, ExitStatus::Completed) => Ending::Completed(String::new()),
+                        (None, _) => Ending::Interrupted("stopped".into()),
+                    };
                 }
                 // A rollout actor ends by itself only when the learner has closed the queue.
                 Some(Event::Ended { name, status, .. }) if status.is_failure() => {

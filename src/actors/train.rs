@@ -11,7 +11,7 @@ use candle_core::Device;
 
 use super::checkpoint::{MAX_STATE_BYTES, RUN_STATE, RunState, files};
 use super::devices;
-use super::evaluation::evaluate;
+use super::evaluation::{EvaluationResult, evaluate};
 use super::evaluator::Evaluator;
 use super::interrupt::Interrupt;
 use super::journal::Journal;
@@ -103,7 +103,11 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
         }
         InferenceMode::Local => Vec::new(),
     };
-    let run_dir = RunDir::prepare(&options.run_dir, options.resume, &config)?;
+    let metrics = Arc::new(Metrics::new(&config.env.name));
+    let board = Arc::new(StatusBoard::default());
+    // Before the directory, so that a port in use leaves nothing behind.
+    let server = MetricsServer::start(config.telemetry.listen, Arc::clone(&metrics), Arc::clone(&board))?;
+    let run_dir = RunDir::prepare(&options.run_dir, options.resume, &config.stop)?;
     if let Some(summary) = run_dir.completed() {
         eprintln!("{} is complete already; nothing to do", options.run_dir.display());
         return Ok(summary);
@@ -115,10 +119,7 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
         eprintln!("no checkpoint in {}; starting anew", options.run_dir.display());
     }
 
-    let metrics = Arc::new(Metrics::new(&config.env.name));
-    let board = Arc::new(StatusBoard::default());
     board.set(RunStatus { run: run_dir.name(), env: config.env.name.clone(), ..RunStatus::default() });
-    let server = MetricsServer::start(config.telemetry.listen, Arc::clone(&metrics), Arc::clone(&board))?;
     if let Some(server) = &server {
         eprintln!("metrics and status: http://{}/", server.address());
         run_dir.note_address(server.address())?;
@@ -136,7 +137,6 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
         ledger: Ledger::default().snapshot(),
         next_episodes: vec![0; environments],
         rollouts: vec![None; config.rollout.actors],
-        next_actor: 0,
         queue: Vec::new(),
     };
     let (state, parameters, optimizer, position) = match resumed {
@@ -157,6 +157,7 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
             (resumed.state, parameters, Some(resumed.optimizer), Some(position))
         }
     };
+    run_dir.write_config(&config)?;
     let mut learner = Learner::new(
         config.learner.clone(),
         config.seed,
@@ -172,7 +173,12 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
 
     let ledger = Ledger::resume(state.ledger.clone());
     write_off_lost(&ledger, &state);
-    let capacity = config.queue.capacity.unwrap_or(config.learner.batch_unrolls);
+    let mut capacity = config.queue.capacity.unwrap_or(config.learner.batch_unrolls);
+    if options.serial {
+        // Nobody takes from the queue while the actors have their turns: there must be room for all of them, or only
+        // the first ones would ever get through.
+        capacity = capacity.max(config.rollout.actors);
+    }
     let (sender, receiver) = queue::<Experience>(capacity);
     let first = Published {
         version: learner.version(),
@@ -225,7 +231,7 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
     let monitor =
         Monitor::new(Progress::new(run.config.telemetry.progress), Arc::clone(&board), earlier_seconds);
     let (ending, role) = if options.serial {
-        let ending = run_serial(&run, &mut role, state.rollouts, state.next_actor, &interrupt, monitor);
+        let ending = run_serial(&run, &mut role, state.rollouts, &interrupt, monitor);
         (ending, Some(role))
     } else {
         run_threaded(&run, role, state.rollouts, &interrupt, monitor)
@@ -244,7 +250,16 @@ fn load(reader: &CheckpointReader) -> Result<Option<Resumed>, TrainError> {
     for torn in &search.torn {
         tracing::warn!("{torn}");
     }
-    let Some(loaded) = search.found else { return Ok(None) };
+    let Some(loaded) = search.found else {
+        return match search.torn.first() {
+            None => Ok(None),
+            Some(_) => Err(TrainError::Checkpoint(format!(
+                "none of the {} checkpoints in {} is whole",
+                search.torn.len(),
+                reader.folder().display()
+            ))),
+        };
+    };
     let tensors = |name| Ok::<_, CodecError>(tensors_from_bytes(loaded.file(name)?, &Device::Cpu)?.tensors);
     Ok(Some(Resumed {
         state: codec::decode(RUN_STATE, loaded.file(files::STATE)?, MAX_STATE_BYTES)?,
@@ -306,7 +321,7 @@ fn conclude(
 ) -> Result<Summary, TrainError> {
     run.ledger.close();
     run.metrics.observe_ledger(&run.ledger.snapshot());
-    let (status, mut cause) = match ending {
+    let (mut status, mut cause) = match ending {
         Ending::Completed(cause) => (RunOutcome::Completed, cause),
         Ending::Interrupted(cause) => (RunOutcome::Interrupted, cause),
         Ending::Failed(cause) => (RunOutcome::Failed, cause),
@@ -326,11 +341,13 @@ fn conclude(
     let mut eval_mean = journal.eval_mean;
     let episodes = run.config.evaluation.final_episodes;
     if status == RunOutcome::Completed && episodes > 0 {
-        let go_on = || interrupt.signal().is_none();
-        let envs = run.evaluation_envs(episodes)?;
-        let latest = run.bus.latest();
-        if let Some(result) = evaluate(&run.policy, &latest, envs, run.config.seed, episodes, &go_on)? {
-            eval_mean = Some(result.mean());
+        match evaluate_final(run, episodes, interrupt) {
+            Ok(None) => {}
+            Ok(Some(result)) => eval_mean = Some(result.mean()),
+            Err(error) => {
+                (status, cause) =
+                    (RunOutcome::Failed, format!("evaluation of the final parameters: {error}"));
+            }
         }
     }
     if run.detached() > 0 {
@@ -355,6 +372,16 @@ fn conclude(
     summary.write(run_dir.path())?;
     write_report(run_dir.path())?;
     Ok(summary)
+}
+
+fn evaluate_final(
+    run: &Run,
+    episodes: usize,
+    interrupt: &Interrupt,
+) -> Result<Option<EvaluationResult>, RoleError> {
+    let go_on = || interrupt.signal().is_none();
+    let envs = run.evaluation_envs(episodes)?;
+    evaluate(&run.policy, &run.bus.latest(), envs, run.config.seed, episodes, &go_on)
 }
 
 /// Reads the parameters of the newest whole checkpoint of a run, as a policy to act with.

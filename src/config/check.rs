@@ -138,6 +138,10 @@ impl Config {
         if let Some((field, value)) = not_negative.iter().find(|(_, v)| !(*v >= 0.0 && v.is_finite())) {
             return Err(refuse(&[field], format!("must be a number of at least 0, not {value}")));
         }
+        self.learner
+            .optimizer
+            .validate()
+            .map_err(|error| refuse(&["learner.optimizer"], error.to_string()))?;
         if !(0.0..=1.0).contains(&self.learner.discount) {
             return Err(refuse(
                 &["learner.discount"],
