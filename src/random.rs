@@ -176,7 +176,9 @@ mod tests {
     fn a_pair_is_the_next_two_words_at_every_position() {
         for skipped in 0..8 {
             let mut single = CounterRng::new(9);
-            (0..skipped).for_each(|_| drop(single.next_u32()));
+            for _ in 0..skipped {
+                single.next_u32();
+            }
             let mut paired = single.clone();
             assert_eq!(paired.next_pair(), [single.next_u32(), single.next_u32()]);
             assert_eq!(paired, single);

@@ -310,11 +310,12 @@ impl LearnerRole {
     /// Starts an evaluation when one is due, and takes the result of one that finished.
     fn evaluate(&mut self) -> Result<(), RoleError> {
         let steps = self.run.ledger.submitted_steps();
-        if let Some(every) = self.run.config.evaluation.every_env_steps {
-            if steps >= self.journal.next_evaluation && self.evaluator.is_idle() {
-                self.journal.next_evaluation = steps - steps % every.max(1) + every.max(1);
-                self.evaluator.start(&self.run, self.run.bus.latest())?;
-            }
+        if let Some(every) = self.run.config.evaluation.every_env_steps
+            && steps >= self.journal.next_evaluation
+            && self.evaluator.is_idle()
+        {
+            self.journal.next_evaluation = steps - steps % every.max(1) + every.max(1);
+            self.evaluator.start(&self.run, self.run.bus.latest())?;
         }
         if let Some(result) = self.evaluator.result()? {
             self.journal.evaluated(result.mean());

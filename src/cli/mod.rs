@@ -50,7 +50,7 @@ pub fn run(registry: Registry) -> ExitCode {
         Command::Eval(args) => eval::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),
         Command::Config(args) => config::run(&args),
-        Command::Doctor => doctor::run(),
+        Command::Doctor => Ok(doctor::run()),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -36,13 +36,12 @@ impl Config {
                 "the run would never end; set env_steps, updates, seconds or target_return",
             ));
         }
-        if let Some(capacity) = self.queue.capacity {
-            if capacity < self.learner.batch_unrolls {
-                return Err(refuse(
-                    &["queue.capacity", "learner.batch_unrolls"],
-                    format!("a queue of {capacity} never holds a batch of {}", self.learner.batch_unrolls),
-                ));
-            }
+        if let Some(capacity) = self.queue.capacity.filter(|&capacity| capacity < self.learner.batch_unrolls)
+        {
+            return Err(refuse(
+                &["queue.capacity", "learner.batch_unrolls"],
+                format!("a queue of {capacity} never holds a batch of {}", self.learner.batch_unrolls),
+            ));
         }
         if self.policy.separate_value && self.policy.core.is_some() {
             return Err(refuse(

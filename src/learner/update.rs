@@ -152,15 +152,14 @@ impl Learner {
             batch.rewards.iter_mut().for_each(|reward| *reward *= factor);
         }
         let threads = Arc::clone(&self.threads);
-        let outcome = with_threads(&threads, || match self.config.objective.clone() {
-            ObjectiveConfig::Ppo(settings) => self.ppo(&settings, &batch, learning_rate, poison),
-            _ => {
-                let loss = self.single_pass_loss(&batch)?;
-                let step = self.descend(&loss, learning_rate, poison)?;
-                Ok(step.map(|norm| (loss.diagnostics, norm)))
+        let outcome = with_threads(&threads, || -> Result<Descent<(Diagnostics, f64)>, LearnerError> {
+            if let ObjectiveConfig::Ppo(settings) = self.config.objective.clone() {
+                return self.ppo(&settings, &batch, learning_rate, poison);
             }
-        });
-        let outcome: Result<(Diagnostics, f64), String> = outcome?;
+            let loss = self.single_pass_loss(&batch)?;
+            let step = self.descend(&loss, learning_rate, poison)?;
+            Ok(step.map(|norm| (loss.diagnostics, norm)))
+        })?;
         match outcome {
             Ok((diagnostics, gradient_norm)) => {
                 self.state.version = self.state.version.next();
