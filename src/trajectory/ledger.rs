@@ -184,6 +184,11 @@ impl Ledger {
     }
 }
 
+/// Why a ticket that nobody closed was dropped.
+fn lost_without_a_word() -> DropReason {
+    if std::thread::panicking() { DropReason::ActorRestart } else { DropReason::Shutdown }
+}
+
 /// An unroll in production.
 #[derive(Debug)]
 pub struct LiveTicket {
@@ -236,7 +241,7 @@ impl LiveTicket {
 
 impl Drop for LiveTicket {
     fn drop(&mut self) {
-        self.book(if std::thread::panicking() { DropReason::ActorRestart } else { DropReason::Shutdown });
+        self.book(lost_without_a_word());
     }
 }
 
@@ -275,7 +280,7 @@ impl BufferedTicket {
 
 impl Drop for BufferedTicket {
     fn drop(&mut self) {
-        self.book(DropReason::Shutdown);
+        self.book(lost_without_a_word());
     }
 }
 
