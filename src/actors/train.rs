@@ -157,7 +157,6 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
             (resumed.state, parameters, Some(resumed.optimizer), Some(position))
         }
     };
-    run_dir.write_config(&config)?;
     let mut learner = Learner::new(
         config.learner.clone(),
         config.seed,
@@ -170,6 +169,8 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
         let loaded = learner.optimizer().load_state(&tensors);
         loaded.map_err(|error| TrainError::Checkpoint(error.to_string()))?;
     }
+    // Only now: a checkpoint that does not fit leaves the directory as it was.
+    run_dir.write_config(&config)?;
 
     let ledger = Ledger::resume(state.ledger.clone());
     write_off_lost(&ledger, &state);
