@@ -144,7 +144,9 @@ fn an_unroll_that_waits_for_room_is_saved_with_its_actor() {
     assert_eq!(second.run.ledger.snapshot().submitted, submitted);
     unrolls.extend(second.draw_unrolls(9));
     let mut follower = Follower::default();
-    unrolls.iter().for_each(|unroll| follower.follow(unroll));
+    for unroll in &unrolls {
+        follower.follow(unroll);
+    }
     assert!(second.run.ledger.snapshot().balances());
 }
 
@@ -171,5 +173,7 @@ fn central_inference_records_the_version_of_every_step() {
     rig.publish(5);
     let unrolls = rig.draw_unrolls(2);
     let expected = [0, 0, 1, 5, 5].map(Version);
-    unrolls.iter().for_each(|unroll| assert_eq!(unroll.versions, expected));
+    for unroll in unrolls {
+        assert_eq!(unroll.versions, expected);
+    }
 }

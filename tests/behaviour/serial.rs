@@ -50,7 +50,9 @@ fn two_runs_write_the_same_bytes() {
         run(&workplace, "one", way, WHOLE, &["checkpoint.every=2"]);
         run(&workplace, "other", way, WHOLE, &["checkpoint.every=2"]);
         assert_eq!(updates(&one), [2, 4, 6, 8, 9], "{name}");
-        updates(&one).into_iter().for_each(|update| assert_same((&one, update), (&other, update)));
+        for update in updates(&one) {
+            assert_same((&one, update), (&other, update));
+        }
         assert_same_end(&workplace, "one", "other");
     }
 }

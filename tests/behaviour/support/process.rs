@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::{SETTINGS, checkpoints};
 
 /// Nothing here takes this long; what does hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A folder for a configuration file and run directories.
 pub struct Workplace(TempDir);
@@ -166,7 +166,7 @@ impl Running {
             );
             std::thread::sleep(Duration::from_millis(2));
         }
-        for line in self.stderr.iter() {
+        for line in &self.stderr {
             self.heard.push_str(&line);
             self.heard.push('\n');
         }
