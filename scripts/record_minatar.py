@@ -80,16 +80,16 @@ def ahead(game, action, depth, choices, rng):
     return total
 
 
-def planned(game, preferred, rng, depth, trials):
-    """The best action by trial; among equally good ones the first of `preferred`."""
-    choices = game.minimal_action_set()
+def planned(game, preferred, rng, depth, trials, never=None, greedy=True):
+    """The best action by trial, of equally good ones the first preferred. Unless greedy, only survival counts."""
+    choices = [action for action in game.minimal_action_set() if action != never]
     order = preferred + [a for a in rng.permutation(choices) if a not in preferred]
 
     def value(action):
         still = [STAY]
         outcomes = [ahead(game, action, depth, still, rng)]
         outcomes += [ahead(game, action, depth, choices, rng) for _ in range(trials)]
-        return max(outcomes) + 0.1 * sum(outcomes) / len(outcomes)
+        return max(outcomes) if greedy else min(0, max(outcomes))
 
     return int(max(order, key=value))
 
@@ -104,16 +104,52 @@ def towards(game_x, game_y, x, y):
 
 
 def breakout(game, rng):
-    # Staying one column beside the ball at times sends it back where it came from, and so to other bricks.
-    target = game.ball_x + (int(rng.randint(-1, 2)) if game.ball_y < 6 else 0)
-    return planned(game, towards(game.pos, 0, target, 0) or [STAY], rng, depth=5, trials=1)
+    if game.ball_dir < 2:
+        return towards(game.pos, 0, 4, 0)[0] if game.pos != 4 else STAY
+    # Where the ball will cross the row above the paddle, and its next column: both return it, to other bricks.
+    column, step = game.ball_x, 1 if game.ball_dir == 2 else -1
+    for _ in range(8 - game.ball_y):
+        column, step = (column + step, step) if 0 <= column + step <= 9 else (column, -step)
+    if rng.rand() < 0.5 and 0 <= column + step <= 9:
+        column += step
+    return (towards(game.pos, 0, column, 0) or [STAY])[0]
 
 
 def asterix(game, rng):
-    gold = [e for e in game.entities if e is not None and e[3]]
-    near = min(gold, key=lambda e: abs(e[0] - game.player_x) + abs(e[1] - game.player_y), default=None)
-    wish = towards(game.player_x, game.player_y, near[0], near[1]) if near else [STAY]
-    return planned(game, wish, rng, depth=6, trials=4)
+    """Goes for treasure along cells from which the enemies now on the board can be evaded longest."""
+    enemies = [list(e) for e in game.entities if e is not None and not e[3]]
+    timer, deadly = game.move_timer, []
+    for _ in range(12):
+        cells = {(e[0], e[1]) for e in enemies}
+        if timer == 0:
+            timer = game.move_speed
+            for e in enemies:
+                e[0] += 1 if e[2] else -1
+            cells |= {(e[0], e[1]) for e in enemies}
+        timer -= 1
+        deadly.append(cells)
+
+    def after(x, y, action):
+        x += (action == RIGHT) - (action == LEFT)
+        y += (action == DOWN) - (action == UP)
+        return min(9, max(0, x)), min(8, max(1, y))
+
+    actions = [STAY, LEFT, UP, RIGHT, DOWN]
+    board = [(x, y) for x in range(10) for y in range(1, 9)]
+    life = dict.fromkeys(board, 0)
+    for cells in reversed(deadly):
+        life = {c: 0 if c in cells else 1 + max(life[after(*c, a)] for a in actions) for c in board}
+    gold = [(e[0], e[1]) for e in game.entities if e is not None and e[3] and 1 < e[0] < 8]
+    here = (game.player_x, game.player_y)
+    gold.sort(key=lambda c: abs(c[0] - here[0]) + abs(c[1] - here[1]))
+    goal = gold[0] if gold else (5, 5)
+
+    def value(action):
+        cell = after(*here, action)
+        escapes = sum(life[after(*cell, a)] for a in actions)
+        return life[cell], -abs(cell[0] - goal[0]) - abs(cell[1] - goal[1]), escapes, rng.rand()
+
+    return max(actions, key=value)
 
 
 def freeway(game, rng):
@@ -140,26 +176,77 @@ def seaquest(game, rng):
 
 
 def space_invaders(game, rng):
-    wish = [FIRE] if game.shot_timer == 0 else [LEFT, RIGHT]
-    return planned(game, wish, rng, depth=10, trials=5)
+    columns = np.flatnonzero(game.alien_map.any(axis=0))
+    if game.shot_timer == 0 and game.pos in columns:
+        wish = [FIRE]
+    else:
+        wish = towards(game.pos, 0, int(min(columns, key=lambda c: abs(c - game.pos))), 0) or [STAY]
+    return planned(game, wish, rng, depth=11, trials=6)
 
 
-PLAYERS = [asterix, breakout, freeway, seaquest, space_invaders]
+def sinking(game, rng):
+    """Seaquest without ever surfacing: the oxygen ends."""
+    return planned(game, [DOWN] if game.sub_y < 3 else [FIRE], rng, depth=7, trials=4, never=UP)
 
-# For each game: (number of episodes, sticky action probability in percent, ramping, share of random actions
-# in percent, frames after which all actions are random so that the episode ends).
+
+def pacifist(game, rng):
+    """Space Invaders without a shot: the aliens come down."""
+    return planned(game, [STAY], rng, depth=11, trials=6, never=FIRE)
+
+
+def cornered(game, rng):
+    """Space Invaders with the lower left aliens shot: the rest lands beside the cannon, which stands in the gap."""
+    left = int(np.flatnonzero(game.alien_map.any(axis=0))[0])
+    standing = [c for c in (left, left + 1) if game.alien_map[:, c].sum() > 1 and game.alien_map.sum() > 18]
+    target = standing[0] if standing else 0
+    shoots = standing and target == game.pos and game.shot_timer == 0 and not game.f_bullet_map.any()
+    wish = [FIRE] if shoots else towards(game.pos, 0, target, 0) or [STAY]
+    never = None if shoots else FIRE
+    return planned(game, wish, rng, depth=11, trials=6, never=never, greedy=False)
+
+
+# For each game: player, number of episodes, sticky action probability in percent, ramping, share of random actions in
+# percent, frames after which all actions are random so that the episode ends.
 EPISODES = {
-    "asterix": [(12, 10, True, 100, 0), (8, 10, True, 3, 9999), (8, 0, True, 0, 9999), (2, 0, False, 3, 1200)],
-    "breakout": [(12, 10, True, 100, 0), (8, 10, True, 2, 4000), (3, 0, True, 0, 4000), (2, 25, False, 1, 4000)],
-    "freeway": [(2, 10, True, 100, 0), (5, 10, True, 5, 9999), (1, 0, False, 0, 9999)],
-    "seaquest": [(8, 10, True, 100, 0), (8, 10, True, 2, 9999), (5, 0, True, 0, 9999), (2, 0, False, 2, 1000)],
-    "space_invaders": [(8, 10, True, 100, 0), (6, 10, True, 2, 9999), (5, 0, True, 0, 3000), (2, 0, False, 2, 2000)],
+    "asterix": [
+        (asterix, 10, 10, True, 100, 0),
+        (asterix, 10, 10, True, 1, 2000),
+        (asterix, 5, 0, True, 0, 2500),
+        (asterix, 2, 0, False, 0, 1000),
+    ],
+    "breakout": [
+        (breakout, 10, 10, True, 100, 0),
+        (breakout, 10, 10, True, 1, 3000),
+        (breakout, 3, 0, True, 0, 3000),
+        (breakout, 2, 25, False, 1, 3000),
+    ],
+    "freeway": [
+        (freeway, 2, 10, True, 100, 0),
+        (freeway, 5, 10, True, 5, 9999),
+        (freeway, 1, 0, False, 0, 9999),
+    ],
+    "seaquest": [
+        (seaquest, 8, 10, True, 100, 0),
+        (seaquest, 8, 10, True, 2, 9999),
+        (seaquest, 5, 0, True, 0, 9999),
+        (seaquest, 2, 0, False, 2, 1000),
+        (sinking, 3, 10, True, 0, 9999),
+    ],
+    "space_invaders": [
+        (space_invaders, 8, 10, True, 100, 0),
+        (space_invaders, 6, 10, True, 0, 9999),
+        (space_invaders, 5, 0, True, 0, 4000),
+        (space_invaders, 1, 0, False, 0, 1000),
+        (pacifist, 1, 0, True, 0, 9999),
+        (cornered, 1, 0, True, 0, 9999),
+        (cornered, 3, 10, True, 0, 9999),
+    ],
 }
 
 
-def record(player, seed, sticky_percent, ramping, random_percent, horizon):
+def record(name, player, seed, sticky_percent, ramping, random_percent, horizon):
     """One whole episode as bytes."""
-    env = Environment(player.__name__, sticky_percent / 100, ramping)
+    env = Environment(name, sticky_percent / 100, ramping)
     dealer = Dealer(seed)
     env.random = env.env.random = dealer
     rng = np.random.RandomState(seed + 1_000_000)
@@ -185,21 +272,17 @@ def record(player, seed, sticky_percent, ramping, random_percent, horizon):
 
 
 def main():
-    names = sys.argv[1:] or list(EPISODES)
-    for player in PLAYERS:
-        name = player.__name__
-        if name not in names:
-            continue
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name in sys.argv[1:] or EPISODES:
         print(name)
         game = Environment(name)
         moves = game.minimal_action_set()
         data = bytes([game.n_channels, len(moves), *moves])
         seed = 1
-        for episodes, *settings in EPISODES[name]:
+        for player, episodes, *settings in EPISODES[name]:
             for _ in range(episodes):
-                data += record(player, seed, *settings)
+                data += record(name, player, seed, *settings)
                 seed += 1
-        OUT.mkdir(parents=True, exist_ok=True)
         (OUT / f"{name}.bin").write_bytes(data)
         print(f"  {len(data)} bytes")
 

@@ -100,17 +100,32 @@ impl CounterRng {
         Self { seed, position: 0 }
     }
 
+    fn block(&self, index: u64) -> [u32; 4] {
+        draw(self.seed, Stream::Sequence, [index as u32, (index >> 32) as u32, 0, 0])
+    }
+
     /// The next uniform 32-bit word.
     pub fn next_u32(&mut self) -> u32 {
-        let (block, lane) = (self.position / 4, (self.position % 4) as usize);
+        let position = self.position;
         self.position += 1;
-        draw(self.seed, Stream::Sequence, [block as u32, (block >> 32) as u32, 0, 0])[lane]
+        self.block(position / 4)[(position % 4) as usize]
+    }
+
+    /// The next two words; they mostly stand in one block, which is then computed once.
+    fn next_pair(&mut self) -> [u32; 2] {
+        let lane = (self.position % 4) as usize;
+        if lane == 3 {
+            return [self.next_u32(), self.next_u32()];
+        }
+        let block = self.block(self.position / 4);
+        self.position += 2;
+        [block[lane], block[lane + 1]]
     }
 
     /// Uniform in [0, 1) with 53 random bits.
     pub fn uniform(&mut self) -> f64 {
-        let high = u64::from(self.next_u32()) << 32;
-        ((high | u64::from(self.next_u32())) >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
+        let [high, low] = self.next_pair().map(u64::from);
+        (((high << 32) | low) >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
     }
 
     /// Uniform in [low, high).
@@ -126,8 +141,7 @@ impl CounterRng {
 
     /// A standard normal value.
     pub fn normal(&mut self) -> f64 {
-        let words = [self.next_u32(), self.next_u32()];
-        f64::from(normal_pair(words)[0])
+        f64::from(normal_pair(self.next_pair())[0])
     }
 }
 
@@ -156,6 +170,19 @@ mod tests {
         }
         let mut copy: CounterRng = serde_json::from_str(&serde_json::to_string(&rng).unwrap()).unwrap();
         assert_eq!((rng.uniform(), rng.normal()), (copy.uniform(), copy.normal()));
+    }
+
+    #[test]
+    fn a_pair_is_the_next_two_words_at_every_position() {
+        for skipped in 0..8 {
+            let mut single = CounterRng::new(9);
+            for _ in 0..skipped {
+                single.next_u32();
+            }
+            let mut paired = single.clone();
+            assert_eq!(paired.next_pair(), [single.next_u32(), single.next_u32()]);
+            assert_eq!(paired, single);
+        }
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl Evaluator {
         };
         if self.threaded {
             let spawned = std::thread::Builder::new().name("evaluation".into()).spawn(work);
-            self.thread = Some(spawned.map_err(|error| RoleError::Files(format!("evaluation thread: {error}")))?);
+            self.thread =
+                Some(spawned.map_err(|error| RoleError::Files(format!("evaluation thread: {error}")))?);
         } else {
             self.result = work()?;
         }

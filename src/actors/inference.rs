@@ -195,7 +195,8 @@ impl InferenceServer {
             };
             let Some(request) = request else { break };
             if closes.is_none() && !patience.is_zero() {
-                closes = Some(Instant::now() + Duration::from_secs_f64(self.config.max_wait_milliseconds / 1e3));
+                closes =
+                    Some(Instant::now() + Duration::from_secs_f64(self.config.max_wait_milliseconds / 1e3));
             }
             self.batch.push(request);
         }
@@ -227,8 +228,12 @@ impl InferenceServer {
         for request in &self.batch {
             rows.extend(request.rows.input());
         }
-        let output =
-            self.policy.step(&published.parameters, published.normalizer.as_ref(), rows.input(), &self.device)?;
+        let output = self.policy.step(
+            &published.parameters,
+            published.normalizer.as_ref(),
+            rows.input(),
+            &self.device,
+        )?;
         let (parameter_len, core_len) = (self.policy.distribution().parameter_len(), self.policy.core_len());
         let mut first = 0;
         for request in self.batch.drain(..) {

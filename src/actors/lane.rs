@@ -247,7 +247,11 @@ impl Lane {
     ///
     /// # Errors
     /// When an environment fails; the unroll is then booked as dropped and the lane must not be used again.
-    pub fn advance(&mut self, mut output: StepOutput, version: Version) -> Result<Option<Experience>, EnvError> {
+    pub fn advance(
+        &mut self,
+        mut output: StepOutput,
+        version: Version,
+    ) -> Result<Option<Experience>, EnvError> {
         if self.ticket.is_none() {
             self.context.faults.unroll_begins();
         }
@@ -286,8 +290,7 @@ impl Lane {
             self.unroll.actions.resize(at + width, 0.0);
             let action = &mut self.unroll.actions[at..];
             let key = [slot.id, slot.episode, slot.step];
-            let words =
-                |block| draw(self.context.seed, Stream::Action, [key[0], key[1], key[2], block]);
+            let words = |block| draw(self.context.seed, Stream::Action, [key[0], key[1], key[2], block]);
             self.unroll.log_probs.push(distribution.sample(row, mask, words, action));
             distribution.to_env(action, &mut self.env_action);
 

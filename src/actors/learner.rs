@@ -111,7 +111,8 @@ impl LearnerRole {
     pub fn save(&mut self, rollouts: Vec<Option<RolloutSnapshot>>) -> Result<(), RoleError> {
         self.carried.extend(self.queue.drain());
         let version = self.learner.version();
-        let failed = |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
+        let failed =
+            |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
         let waiting: Vec<Unroll> = self.batch.iter().chain(&self.carried).map(|e| e.unroll.clone()).collect();
         let state = RunState {
             learner: self.learner.state().clone(),
@@ -170,7 +171,8 @@ impl LearnerRole {
 
     /// Draws experience until the batch is complete.
     fn fill(&mut self, patience: Duration) -> bool {
-        let (batch_unrolls, max_lag) = (self.run.config.learner.batch_unrolls, self.run.config.learner.max_lag);
+        let (batch_unrolls, max_lag) =
+            (self.run.config.learner.batch_unrolls, self.run.config.learner.max_lag);
         while self.batch.len() < batch_unrolls {
             let since = Instant::now();
             let drawn = match self.carried.pop_front() {
@@ -308,11 +310,12 @@ impl LearnerRole {
     /// Starts an evaluation when one is due, and takes the result of one that finished.
     fn evaluate(&mut self) -> Result<(), RoleError> {
         let steps = self.run.ledger.submitted_steps();
-        if let Some(every) = self.run.config.evaluation.every_env_steps {
-            if steps >= self.journal.next_evaluation && self.evaluator.is_idle() {
-                self.journal.next_evaluation = steps - steps % every.max(1) + every.max(1);
-                self.evaluator.start(&self.run, self.run.bus.latest())?;
-            }
+        if let Some(every) = self.run.config.evaluation.every_env_steps
+            && steps >= self.journal.next_evaluation
+            && self.evaluator.is_idle()
+        {
+            self.journal.next_evaluation = steps - steps % every.max(1) + every.max(1);
+            self.evaluator.start(&self.run, self.run.bus.latest())?;
         }
         if let Some(result) = self.evaluator.result()? {
             self.journal.evaluated(result.mean());
@@ -324,7 +327,8 @@ impl LearnerRole {
     fn stop_condition(&self) -> Option<String> {
         let stop = &self.run.config.stop;
         let steps = self.run.ledger.submitted_steps();
-        let reached = |name: &str, limit: &dyn std::fmt::Display| Some(format!("reached stop.{name} = {limit}"));
+        let reached =
+            |name: &str, limit: &dyn std::fmt::Display| Some(format!("reached stop.{name} = {limit}"));
         match stop {
             _ if stop.env_steps.is_some_and(|limit| steps >= limit) => reached("env_steps", &stop.env_steps?),
             _ if stop.updates.is_some_and(|limit| self.learner.version().0 >= limit) => {

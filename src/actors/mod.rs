@@ -5,7 +5,9 @@
 //! [`LearnerRole`](learner::LearnerRole) → [`ParameterBus`](parameter_bus::ParameterBus) → rollout. Control flows
 //! through the guardians of [`supervisor`]; the two never share a channel.
 
+mod build;
 pub mod checkpoint;
+mod conclude;
 pub mod control;
 pub mod cut;
 pub mod devices;
@@ -23,6 +25,7 @@ pub mod parameter_bus;
 pub mod queue;
 pub mod recorder;
 pub mod restart;
+mod resume;
 pub mod role;
 pub mod rollout;
 pub mod run;
@@ -33,9 +36,12 @@ pub mod stopwatch;
 pub mod supervisor;
 pub mod threaded;
 pub mod train;
+mod train_error;
 
 pub use evaluation::{EvaluationConfig, EvaluationResult, evaluate};
 pub use faults::{Fault, FaultKind};
 pub use inference::InferenceConfig;
 pub use restart::RestartConfig;
-pub use train::{TrainError, TrainOptions, load_policy, train};
+pub use resume::load_policy;
+pub use train::{TrainOptions, train};
+pub use train_error::TrainError;

@@ -81,12 +81,7 @@ impl Monitor {
             fraction_done: fractions.into_iter().flatten().reduce(f64::max).map(|fraction| fraction.min(1.0)),
         };
         self.progress.update(&snapshot);
-        let status = RunStatus {
-            progress: snapshot,
-            ledger,
-            restarts: run.restarts(),
-            ..self.board.get()
-        };
+        let status = RunStatus { progress: snapshot, ledger, restarts: run.restarts(), ..self.board.get() };
         self.board.set(status);
         self.last = Some(totals);
     }
@@ -96,7 +91,7 @@ impl Monitor {
 fn show_busy(run: &Run, last: &Last, now: &Last) {
     let elapsed = (now.instant - last.instant).as_secs_f64();
     let fraction = |now: Duration, last: Duration, threads: usize| {
-        (now - last).as_secs_f64() / (elapsed * threads.max(1) as f64)
+        now.saturating_sub(last).as_secs_f64() / (elapsed * threads.max(1) as f64)
     };
     let learner = fraction(now.learner_busy, last.learner_busy, 1);
     let rollout = fraction(now.rollout_busy, last.rollout_busy, run.config.rollout.actors);

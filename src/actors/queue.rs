@@ -103,9 +103,11 @@ impl<T> QueueReceiver<T> {
     /// Takes the oldest item and the time it stood in the queue, waiting at most `patience` for one.
     #[must_use]
     pub fn take(&self, patience: Duration) -> Option<(T, Duration)> {
-        let entry = self.channel.try_recv().ok().or_else(|| {
-            if patience.is_zero() { None } else { self.channel.recv_timeout(patience).ok() }
-        });
+        let entry = self
+            .channel
+            .try_recv()
+            .ok()
+            .or_else(|| if patience.is_zero() { None } else { self.channel.recv_timeout(patience).ok() });
         entry.map(|(item, since)| (item, since.elapsed()))
     }
 

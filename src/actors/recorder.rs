@@ -40,7 +40,14 @@ impl Recorder {
         };
         let events = tensorboard.then(|| EventWriter::create(run_dir, env_steps)).transpose()?;
         let earlier_seconds = writer.last_wall_seconds();
-        Ok(Self { metrics, writer, events, started: Instant::now(), earlier_seconds, blocked: Duration::ZERO })
+        Ok(Self {
+            metrics,
+            writer,
+            events,
+            started: Instant::now(),
+            earlier_seconds,
+            blocked: Duration::ZERO,
+        })
     }
 
     /// Wall time of all sessions of the run, seconds.

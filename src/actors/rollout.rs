@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use candle_core::Device;
 
@@ -81,7 +81,17 @@ impl Rollout {
     #[must_use]
     pub fn new(parts: RolloutParts) -> Self {
         let RolloutParts {
-            actor, incarnation, lanes, turn, outbox, bus, inference, queue, metrics, busy, snapshots
+            actor,
+            incarnation,
+            lanes,
+            turn,
+            outbox,
+            bus,
+            inference,
+            queue,
+            metrics,
+            busy,
+            snapshots,
         } = parts;
         Self { actor, incarnation, lanes, turn, bus, inference, outbox, queue, metrics, busy, snapshots }
     }
@@ -121,10 +131,9 @@ impl Rollout {
     fn send(&mut self, patience: Duration) -> Turn {
         while let Some(mut experience) = self.outbox.pop_front() {
             experience.queued_at = self.bus.latest().version;
-            let before = self.queue.blocked();
+            let since = Instant::now();
             let offered = self.queue.offer(experience, patience);
-            let blocked = self.queue.blocked().saturating_sub(before);
-            self.metrics.blocked_seconds.inc_by(blocked.as_secs_f64());
+            self.metrics.blocked_seconds.inc_by(since.elapsed().as_secs_f64());
             match offered {
                 Ok(()) => {}
                 Err(Refused::Full(experience)) => {
@@ -160,8 +169,7 @@ impl Rollout {
         let output = self.busy.time(|| {
             policy.step(&published.parameters, published.normalizer.as_ref(), lane.input(), &Device::Cpu)
         });
-        let output =
-            output.map_err(|source| RoleError::Inference { device: "cpu".into(), source })?;
+        let output = output.map_err(|source| RoleError::Inference { device: "cpu".into(), source })?;
         Ok(Reply { output, version: published.version })
     }
 

@@ -246,9 +246,7 @@ impl Run {
             }
             InferenceMode::Central => {
                 let port = &self.ports[actor as usize % self.ports.len()];
-                Inference::Central(
-                    (0..lanes).map(|_| InferenceClient::new(port.sender.clone())).collect(),
-                )
+                Inference::Central((0..lanes).map(|_| InferenceClient::new(port.sender.clone())).collect())
             }
         };
         Ok(Rollout::new(RolloutParts {

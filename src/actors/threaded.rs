@@ -12,7 +12,7 @@ use actix::prelude::*;
 use tokio::sync::mpsc;
 
 use super::control::{Control, Heartbeat, Order};
-use super::cut::{CuttingLearner, Cutter, live_learner};
+use super::cut::{Cutter, CuttingLearner, live_learner};
 use super::exit_status::ExitStatus;
 use super::interrupt::Interrupt;
 use super::learner::LearnerRole;
@@ -103,8 +103,7 @@ impl Root {
                 life: Arc::new(move |incarnation, heartbeat, control| {
                     // Only the first life continues from the checkpoint.
                     let saved = saved.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-                    let build =
-                        || run.rollout(actor as u32, incarnation, saved, heartbeat, sender.clone());
+                    let build = || run.rollout(actor as u32, incarnation, saved, heartbeat, sender.clone());
                     live(build, control, heartbeat)
                 }),
             };
@@ -161,7 +160,8 @@ impl Root {
                 Some(Event::Hung { name, env, silence }) => {
                     let place = env.map(|env| format!(" in environment {env}")).unwrap_or_default();
                     let seconds = silence.as_secs_f64();
-                    let cause = format!("{name} has been silent{place} for {seconds:.1} s (env.timeout_seconds)");
+                    let cause =
+                        format!("{name} has been silent{place} for {seconds:.1} s (env.timeout_seconds)");
                     ending.get_or_insert(Ending::Failed(cause));
                     self.stop_learner().await;
                 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::actors::devices;
 
-pub(super) fn run() -> anyhow::Result<ExitCode> {
+pub(super) fn run() -> ExitCode {
     println!("forebay {}", env!("CARGO_PKG_VERSION"));
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     println!("  processor cores    {cores}");
@@ -19,7 +19,7 @@ pub(super) fn run() -> anyhow::Result<ExitCode> {
     if let Ok(threads) = std::env::var("RAYON_NUM_THREADS") {
         println!("  RAYON_NUM_THREADS  {threads} (the learner uses learner.threads instead)");
     }
-    Ok(ExitCode::SUCCESS)
+    ExitCode::SUCCESS
 }
 
 fn vector_units() -> &'static str {
@@ -31,8 +31,10 @@ fn vector_units() -> &'static str {
         if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
             return "AVX2 and FMA (used); no AVX-512";
         }
-        return "SSE2 only: matrix products will be slow";
+        "SSE2 only: matrix products will be slow"
     }
     #[cfg(not(target_arch = "x86_64"))]
-    "those of the target architecture"
+    {
+        "those of the target architecture"
+    }
 }

@@ -30,8 +30,8 @@ pub struct EvalArgs {
 
 pub(super) fn run(args: &EvalArgs, registry: &Registry) -> anyhow::Result<ExitCode> {
     let path = args.run.join(RunDir::CONFIG);
-    let (config, _) = read_config(&path, &[])
-        .with_context(|| format!("{} is not a run directory", args.run.display()))?;
+    let (config, _) =
+        read_config(&path, &[]).with_context(|| format!("{} is not a run directory", args.run.display()))?;
     anyhow::ensure!(args.episodes > 0, "--episodes must be at least 1");
     let (policy, published) = load_policy(&args.run, &config, registry)?;
     let envs = (0..config.evaluation.envs.min(args.episodes))

@@ -7,6 +7,7 @@ mod config;
 mod doctor;
 mod envs;
 mod eval;
+mod process;
 mod train;
 
 use std::io::IsTerminal;
@@ -41,6 +42,7 @@ enum Command {
 /// Parses the command line and does what it says; errors go to standard error with all their causes.
 #[must_use]
 pub fn run(registry: Registry) -> ExitCode {
+    process::prepare();
     let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt()
@@ -54,7 +56,7 @@ pub fn run(registry: Registry) -> ExitCode {
         Command::Eval(args) => eval::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),
         Command::Config(args) => config::run(&args),
-        Command::Doctor => doctor::run(),
+        Command::Doctor => Ok(doctor::run()),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -38,8 +38,7 @@ pub struct TrainArgs {
 pub fn read_config(path: &Path, overrides: &[String]) -> anyhow::Result<(Config, Source)> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-    let overrides =
-        overrides.iter().map(|text| text.parse::<Override>()).collect::<Result<Vec<_>, _>>()?;
+    let overrides = overrides.iter().map(|text| text.parse::<Override>()).collect::<Result<Vec<_>, _>>()?;
     let source = Source::parse(&text, &path.display().to_string(), &overrides)?;
     Ok((source.read()?, source))
 }

@@ -31,15 +31,17 @@ impl Config {
             && stop.seconds.is_none()
             && stop.target_return.is_none()
         {
-            return Err(refuse(&["stop"], "the run would never end; set env_steps, updates, seconds or target_return"));
+            return Err(refuse(
+                &["stop"],
+                "the run would never end; set env_steps, updates, seconds or target_return",
+            ));
         }
-        if let Some(capacity) = self.queue.capacity {
-            if capacity < self.learner.batch_unrolls {
-                return Err(refuse(
-                    &["queue.capacity", "learner.batch_unrolls"],
-                    format!("a queue of {capacity} never holds a batch of {}", self.learner.batch_unrolls),
-                ));
-            }
+        if let Some(capacity) = self.queue.capacity.filter(|&capacity| capacity < self.learner.batch_unrolls)
+        {
+            return Err(refuse(
+                &["queue.capacity", "learner.batch_unrolls"],
+                format!("a queue of {capacity} never holds a batch of {}", self.learner.batch_unrolls),
+            ));
         }
         if self.policy.separate_value && self.policy.core.is_some() {
             return Err(refuse(
@@ -48,7 +50,10 @@ impl Config {
             ));
         }
         if self.rollout.inference == InferenceMode::Central && self.devices.inference.is_empty() {
-            return Err(refuse(&["rollout.inference", "devices.inference"], "central inference needs a device"));
+            return Err(refuse(
+                &["rollout.inference", "devices.inference"],
+                "central inference needs a device",
+            ));
         }
         for fault in &self.faults {
             if fault.at == 0 || fault.every == Some(0) {
@@ -72,10 +77,15 @@ impl Config {
         if convolves && !image {
             return Err(refuse(
                 &["policy.torso", "env.name"],
-                format!("a convolution needs images of at least 3x3, {} shows {shape:?}; use kind = \"mlp\"", spec.name),
+                format!(
+                    "a convolution needs images of at least 3x3, {} shows {shape:?}; use kind = \"mlp\"",
+                    spec.name
+                ),
             ));
         }
-        if let (ActionSpace::Box { low, .. }, true) = (&spec.action_space, self.policy.initial_log_std.is_nan()) {
+        if let (ActionSpace::Box { low, .. }, true) =
+            (&spec.action_space, self.policy.initial_log_std.is_nan())
+        {
             return Err(refuse(
                 &["policy.initial_log_std"],
                 format!("must be a number for {} continuous actions", low.len()),

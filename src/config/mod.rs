@@ -8,6 +8,8 @@ mod overrides;
 mod path;
 mod reference;
 #[cfg(test)]
+mod reference_tests;
+#[cfg(test)]
 mod sample;
 mod schema;
 pub mod suggest;
@@ -99,17 +101,11 @@ impl Default for RolloutConfig {
 }
 
 /// The queue between rollout actors and learner.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueConfig {
     /// Unrolls it can hold; absent: one batch. At least one batch.
     pub capacity: Option<usize>,
-}
-
-impl Default for QueueConfig {
-    fn default() -> Self {
-        Self { capacity: None }
-    }
 }
 
 /// Which device does what: `cpu`, or `cuda:0`, `cuda:1`, … in a build with the `cuda` feature.

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{builtin, minatar};
 use super::environment::{EnvError, Environment};
 use super::options::EnvOptions;
 use super::wrappers::WrapperConfig;
+use super::{builtin, minatar};
 
 /// Names at least this similar (Jaro–Winkler, 0 to 1) are offered in place of an unknown one.
 const SIMILAR: f64 = 0.75;

@@ -169,7 +169,12 @@ impl Batch {
             }
             let n = self.finals.places.len();
             finals.places.push((step, place[column]));
-            push_row(&mut finals.observations, &self.finals.observations, i, self.finals.observations.len() / n);
+            push_row(
+                &mut finals.observations,
+                &self.finals.observations,
+                i,
+                self.finals.observations.len() / n,
+            );
             let width = self.finals.previous_actions.len() / n;
             push_row(&mut finals.previous_actions, &self.finals.previous_actions, i, width);
             finals.previous_rewards.push(self.finals.previous_rewards[i]);

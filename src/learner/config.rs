@@ -27,17 +27,11 @@ impl Default for ObjectiveConfig {
 }
 
 /// Settings of the plain actor-critic objective.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ActorCriticConfig {
     /// Rewards in a return before it bootstraps; absent: up to the end of the unroll.
     pub n_step: Option<usize>,
-}
-
-impl Default for ActorCriticConfig {
-    fn default() -> Self {
-        Self { n_step: None }
-    }
 }
 
 /// Settings of PPO.

@@ -152,22 +152,23 @@ impl Learner {
             batch.rewards.iter_mut().for_each(|reward| *reward *= factor);
         }
         let threads = Arc::clone(&self.threads);
-        let outcome = with_threads(&threads, || match self.config.objective.clone() {
-            ObjectiveConfig::Ppo(settings) => self.ppo(&settings, &batch, learning_rate, poison),
-            _ => {
-                let loss = self.single_pass_loss(&batch)?;
-                let step = self.descend(&loss, learning_rate, poison)?;
-                Ok(step.map(|norm| (loss.diagnostics, norm)))
+        let outcome = with_threads(&threads, || -> Result<Descent<(Diagnostics, f64)>, LearnerError> {
+            if let ObjectiveConfig::Ppo(settings) = self.config.objective.clone() {
+                return self.ppo(&settings, &batch, learning_rate, poison);
             }
-        });
-        let outcome: Result<(Diagnostics, f64), String> = outcome?;
+            let loss = self.single_pass_loss(&batch)?;
+            let step = self.descend(&loss, learning_rate, poison)?;
+            Ok(step.map(|norm| (loss.diagnostics, norm)))
+        })?;
         match outcome {
             Ok((diagnostics, gradient_norm)) => {
                 self.state.version = self.state.version.next();
                 self.state.skips_in_a_row = 0;
                 // After the update, so that the actors' statistics belonged to the version they acted with.
                 if let Some(moments) = &mut self.state.observations {
-                    moments.add(&batch.observations[..batch.observations.len() / (batch.steps + 1) * batch.steps]);
+                    moments.add(
+                        &batch.observations[..batch.observations.len() / (batch.steps + 1) * batch.steps],
+                    );
                 }
                 Ok(Outcome::Applied(Applied { diagnostics, gradient_norm }))
             }
@@ -199,9 +200,13 @@ impl Learner {
             let Some((parameters, normalizer)) = published(segment[0]) else { return Ok(None) };
             let rows = first..first + segment.len();
             let part = batch.select_rows(rows.clone(), core_state);
-            let output = self.policy.evaluate(&parameters, normalizer.as_ref(), part.input(), &Device::Cpu)?;
-            let (log_probs, _) =
-                self.policy.distribution().evaluate(&output.distribution, &part.action_masks, &part.actions)?;
+            let output =
+                self.policy.evaluate(&parameters, normalizer.as_ref(), part.input(), &Device::Cpu)?;
+            let (log_probs, _) = self.policy.distribution().evaluate(
+                &output.distribution,
+                &part.action_masks,
+                &part.actions,
+            )?;
             for (ours, theirs) in log_probs.to_vec1::<f32>()?.iter().zip(&part.behaviour_log_probs) {
                 largest = largest.max(f64::from((ours - theirs).abs()));
             }
@@ -294,7 +299,8 @@ impl Learner {
                 match self.descend(&loss, learning_rate, poison)? {
                     Ok(norm) => last = Some((loss.diagnostics, norm)),
                     Err(culprit) => {
-                        for ((_, variable), (_, saved)) in self.variables.iter().zip(saved_parameters.iter()) {
+                        for ((_, variable), (_, saved)) in self.variables.iter().zip(saved_parameters.iter())
+                        {
                             variable.set(saved)?;
                         }
                         self.optimizer.load_state(&saved_optimizer)?;
@@ -311,11 +317,9 @@ impl Learner {
         let version = self.state.version.0;
         let mut order: Vec<usize> = (0..columns).collect();
         for i in (1..columns).rev() {
-            let word = draw(
-                self.seed,
-                Stream::Minibatch,
-                [version as u32, (version >> 32) as u32, epoch, i as u32],
-            )[0];
+            let word =
+                draw(self.seed, Stream::Minibatch, [version as u32, (version >> 32) as u32, epoch, i as u32])
+                    [0];
             order.swap(i, ((u64::from(word) * (i as u64 + 1)) >> 32) as usize);
         }
         order

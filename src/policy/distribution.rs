@@ -43,9 +43,7 @@ impl Distribution {
         match space {
             ActionSpace::Discrete { n } => Self::Categorical { n: *n },
             ActionSpace::MultiDiscrete { sizes } => Self::MultiCategorical { sizes: sizes.clone() },
-            ActionSpace::Box { low, high } => {
-                Self::SquashedGaussian { low: low.clone(), high: high.clone() }
-            }
+            ActionSpace::Box { low, high } => Self::SquashedGaussian { low: low.clone(), high: high.clone() },
         }
     }
 

@@ -16,6 +16,6 @@ mod torso;
 
 pub use config::{ActivationKind, CoreConfig, PolicyConfig, TorsoConfig};
 pub use distribution::Distribution;
-pub use network::{SequenceOutput, Policy, SequenceInput, StepInput, StepOutput};
+pub use network::{Policy, SequenceInput, SequenceOutput, StepInput, StepOutput};
 pub use normalizer::{Moments, Normalizer};
 pub use parameters::{Initializer, Layout, ParameterId, Parameters};

@@ -199,7 +199,8 @@ impl Policy {
         let values = self.values(parameters, &features, &observations)?.reshape((rows, columns))?;
         let acted = features.narrow(0, 0, n - columns)?;
         let distribution = self.distribution_rows(parameters, &acted)?;
-        let final_values = self.final_values(&parameters.detached(), normalizer, input, states.as_ref(), device)?;
+        let final_values =
+            self.final_values(&parameters.detached(), normalizer, input, states.as_ref(), device)?;
         let states = states.map(|states| states.reshape((rows, columns, ()))).transpose()?;
         Ok(SequenceOutput { distribution, values, final_values, states })
     }
@@ -217,7 +218,8 @@ impl Policy {
             return Ok(Vec::new());
         }
         let observations = self.observations(normalizer, input.finals.observations, n, device)?;
-        let mut features = self.with_previous(self.torso.forward(parameters, &observations)?, input.finals)?;
+        let mut features =
+            self.with_previous(self.torso.forward(parameters, &observations)?, input.finals)?;
         if let (Some(core), Some(states)) = (&self.core, states) {
             let flat = |&(row, column): &(usize, usize)| (row * input.columns + column) as u32;
             let places: Vec<u32> = input.final_places.iter().map(flat).collect();
@@ -230,7 +232,8 @@ impl Policy {
 
     /// `[N]`.
     fn values(&self, parameters: &Parameters, features: &Tensor, observations: &Tensor) -> Result<Tensor> {
-        let own = self.value_torso.as_ref().map(|torso| torso.forward(parameters, observations)).transpose()?;
+        let own =
+            self.value_torso.as_ref().map(|torso| torso.forward(parameters, observations)).transpose()?;
         self.value.forward(parameters, own.as_ref().unwrap_or(features))?.squeeze(1)
     }
 

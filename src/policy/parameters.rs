@@ -67,7 +67,10 @@ impl Layout {
         let mut tensors = Vec::with_capacity(self.0.len());
         for entry in &self.0 {
             let Some(tensor) = found.remove(&entry.name) else {
-                candle_core::bail!("parameter `{}` is missing: the file is of another architecture", entry.name);
+                candle_core::bail!(
+                    "parameter `{}` is missing: the file is of another architecture",
+                    entry.name
+                );
             };
             if tensor.dims() != entry.shape.as_slice() {
                 candle_core::bail!(

@@ -148,8 +148,14 @@ impl Torso {
             }
             TorsoConfig::Conv { channels, hidden } => {
                 let [height, width, depth] = image(observation_shape);
-                let conv =
-                    Conv::new(layout, &format!("{name}.conv"), [depth, *channels], 0, activation, HIDDEN_GAIN);
+                let conv = Conv::new(
+                    layout,
+                    &format!("{name}.conv"),
+                    [depth, *channels],
+                    0,
+                    activation,
+                    HIDDEN_GAIN,
+                );
                 let flat = (height - 2) * (width - 2) * channels;
                 (Kind::Conv(Box::new(conv), dense(layout, format!("{name}.dense"), flat, *hidden)), *hidden)
             }
@@ -160,7 +166,14 @@ impl Torso {
                     let shape = [depth, outputs];
                     let stage = format!("{name}.{i}");
                     stages.push(Stage {
-                        entry: Conv::new(layout, &format!("{stage}.conv"), shape, 1, Activation::Identity, 1.0),
+                        entry: Conv::new(
+                            layout,
+                            &format!("{stage}.conv"),
+                            shape,
+                            1,
+                            Activation::Identity,
+                            1.0,
+                        ),
                         blocks: [0, 1].map(|b| {
                             ResidualBlock::new(layout, &format!("{stage}.block{b}"), outputs, activation)
                         }),

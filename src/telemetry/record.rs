@@ -294,14 +294,6 @@ impl MetricsLine {
         }
         value.to_string()
     }
-
-    /// Every number of the line by its name, for event files.
-    #[must_use]
-    pub fn scalars(&self) -> Vec<(String, f64)> {
-        let value = serde_json::to_value(self).unwrap_or_default();
-        let fields = value.as_object().into_iter().flatten();
-        fields.filter_map(|(name, field)| Some((name.clone(), field.as_f64()?))).collect()
-    }
 }
 
 #[cfg(test)]

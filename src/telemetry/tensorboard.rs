@@ -49,9 +49,7 @@ impl EventWriter {
     /// # Errors
     /// When the file cannot be written.
     pub fn write_line(&mut self, line: &MetricsLine) -> Result<(), TelemetryError> {
-        let scalars = line.scalars();
-        let named: Vec<(&str, f64)> = scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        self.scalars(line.record.env_steps, &named)
+        self.scalars(line.record.env_steps, &line.record.scalars())
     }
 
     /// Writes scalars of one step.

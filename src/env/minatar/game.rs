@@ -145,7 +145,11 @@ impl<R: Rules> Environment for Game<R> {
             return Err(EnvError::Contract {
                 env: R::NAME.into(),
                 call: "step",
-                why: format!("action {index} where {} are known; send 0 to {}", self.moves.len(), self.moves.len() - 1),
+                why: format!(
+                    "action {index} where {} are known; send 0 to {}",
+                    self.moves.len(),
+                    self.moves.len() - 1
+                ),
             });
         };
         Ok(self.advance(wanted))

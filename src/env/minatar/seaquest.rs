@@ -8,9 +8,11 @@
 //! surfacing is allowed any number of times; and the rare cases in which an entry of a list acts twice in a frame
 //! (see `roster`).
 
+mod swimmers;
+
 use serde::{Deserialize, Serialize};
 
-use super::grid::SIDE;
+use self::swimmers::{Diver, Divers, Enemies, Enemy, EnemyBullets, Heading, LAST, OwnBullets, move_enemy};
 use super::roster::Roster;
 use super::{Canvas, Frame, Game, Move, Options, Rules};
 use crate::env::Chance;
@@ -42,74 +44,12 @@ const FIRST_SPAWN_INTERVAL: u8 = 20;
 const FIRST_MOVE_INTERVAL: u8 = 5;
 /// Enemies wait no fewer frames than this between two moves.
 const LAST_MOVE_INTERVAL: u8 = 2;
-/// The last column. The last row is kept for the gauges.
-const LAST: i8 = SIDE as i8 - 1;
 const DEEPEST: i8 = LAST - 1;
-
-// Capacities, from how long an entry lives at most: an enemy crosses in 30 frames once one comes every frame (in 60
-// when one comes every twenty), a bullet in ten, a diver in sixty with one every thirty.
-type Enemies = Roster<Enemy, 32>;
-type OwnBullets = Roster<Bullet, 8>;
-type EnemyBullets = Roster<Bullet, 64>;
-type Divers = Roster<Diver, 8>;
 
 /// Makes the game.
 #[must_use]
 pub fn make(options: &Options) -> Game<Seaquest> {
     Game::new(options)
-}
-
-/// Where something is and where it is heading.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Heading {
-    column: i8,
-    row: i8,
-    rightward: bool,
-}
-
-impl Heading {
-    /// In the first cell of a row, on the side where something of this direction enters.
-    fn entering(rightward: bool, row: i8) -> Self {
-        Self { column: if rightward { 0 } else { LAST }, row, rightward }
-    }
-
-    fn swim(&mut self) {
-        self.column += if self.rightward { 1 } else { -1 };
-    }
-
-    fn has_left(self) -> bool {
-        !(0..=LAST).contains(&self.column)
-    }
-
-    fn meets(self, other: Self) -> bool {
-        (self.column, self.row) == (other.column, other.row)
-    }
-
-    /// Paints this cell, and the trail in the cell behind it.
-    fn paint(self, kind: usize, canvas: &mut Canvas<'_>) {
-        canvas.set(self.row as usize, self.column as usize, kind);
-        let behind = self.column + if self.rightward { -1 } else { 1 };
-        if (0..=LAST).contains(&behind) {
-            canvas.set(self.row as usize, behind as usize, channel::TRAIL);
-        }
-    }
-}
-
-type Bullet = Heading;
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Diver {
-    at: Heading,
-    move_timer: u8,
-}
-
-/// A fish or an enemy submarine.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Enemy {
-    at: Heading,
-    move_timer: u8,
-    /// Of submarines; fish do not shoot.
-    shot_timer: u8,
 }
 
 /// The state of one episode.
@@ -283,7 +223,8 @@ impl Seaquest {
             let gone = if bullet.has_left() {
                 true
             } else {
-                let hit = self.fish.remove_first(hits).or_else(|| self.submarines.remove_first(hits)).is_some();
+                let hit =
+                    self.fish.remove_first(hits).or_else(|| self.submarines.remove_first(hits)).is_some();
                 frame.reward += u32::from(hit);
                 hit
             };
@@ -397,42 +338,6 @@ impl Seaquest {
     }
 }
 
-/// One frame of the enemy at `index`: what became of it, and its place when it is still on the board.
-fn move_enemy(
-    enemies: &mut Enemies,
-    index: usize,
-    move_interval: u8,
-    player: Heading,
-    own_bullets: &mut OwnBullets,
-    frame: &mut Frame,
-) -> (Enemy, Option<usize>) {
-    let enemy = &mut enemies[index];
-    frame.over |= enemy.at.meets(player);
-    if enemy.move_timer > 0 {
-        enemy.move_timer -= 1;
-        return (*enemy, Some(index));
-    }
-    enemy.move_timer = move_interval;
-    enemy.at.swim();
-    let enemy = *enemy;
-    let gone = if enemy.at.has_left() {
-        true
-    } else if enemy.at.meets(player) {
-        frame.over = true;
-        false
-    } else {
-        let hit = own_bullets.remove_first(|bullet| bullet.meets(enemy.at)).is_some();
-        frame.reward += u32::from(hit);
-        hit
-    };
-    if !gone {
-        return (enemy, Some(index));
-    }
-    // When an older equal enemy went in its stead, this one has moved down a place.
-    let removed = enemies.remove_first(|other| *other == enemy);
-    (enemy, if removed == Some(index) { None } else { Some(index - 1) })
-}
-
 #[cfg(test)]
 impl Seaquest {
     pub(super) fn intervals(&self) -> (u8, u8) {
@@ -441,5 +346,9 @@ impl Seaquest {
 
     pub(super) fn divers_on_board(&self) -> i32 {
         self.divers_on_board
+    }
+
+    pub(super) fn is_out_of_oxygen(&self) -> bool {
+        self.oxygen < 0
     }
 }

@@ -89,7 +89,8 @@ impl Rules for SpaceInvaders {
         self.own_bullets = self.own_bullets.shifted_up();
         self.enemy_bullets = self.enemy_bullets.shifted_down();
         let mut frame = Frame::default();
-        frame.over |= self.enemy_bullets.contains(LAST, self.cannon) || self.aliens.contains(LAST, self.cannon);
+        frame.over |=
+            self.enemy_bullets.contains(LAST, self.cannon) || self.aliens.contains(LAST, self.cannon);
         if self.move_timer == 0 {
             self.move_timer = (self.aliens.count() as u8).min(self.move_interval);
             frame.over |= self.move_aliens();
@@ -148,7 +149,8 @@ impl SpaceInvaders {
 
     /// The lowest alien of the column nearest to the cannon, the left one of two equally near: (row, column).
     fn nearest_alien(&self) -> Option<(usize, usize)> {
-        let lowest = |column: usize| Some((self.aliens.intersection(Grid::column(column)).lowest_row()?, column));
+        let lowest =
+            |column: usize| Some((self.aliens.intersection(Grid::column(column)).lowest_row()?, column));
         (0..SIDE).find_map(|distance| {
             let left = self.cannon.checked_sub(distance);
             let right = Some(self.cannon + distance).filter(|&column| column < SIDE);
@@ -161,5 +163,10 @@ impl SpaceInvaders {
 impl SpaceInvaders {
     pub(super) fn move_interval(&self) -> u8 {
         self.move_interval
+    }
+
+    /// Whether a block of aliens has come down so far that its lowest row is back at the top.
+    pub(super) fn has_landed(&self) -> bool {
+        [0, LAST].into_iter().all(|row| !self.aliens.intersection(Grid::row(row)).is_empty())
     }
 }

@@ -4,10 +4,15 @@ use super::*;
 use crate::env::{Action, EnvError};
 use crate::random::CounterRng;
 
-/// The rewards, ends and observations of `frames` frames with random actions; an episode that ends is followed by
-/// the one with the next seed.
-fn play(env: &mut dyn Environment, actions: &mut CounterRng, frames: usize) -> Vec<(f32, bool, Vec<f32>)> {
-    let mut seed = 100;
+/// Every reward, end and observation of `frames` frames with random actions. An episode that ends is followed by one
+/// with the next seed, `next_seed` at first.
+fn play(
+    env: &mut dyn Environment,
+    next_seed: u64,
+    actions: &mut CounterRng,
+    frames: usize,
+) -> Vec<(f32, bool, Vec<f32>)> {
+    let mut seeds = next_seed..;
     let mut trace = Vec::new();
     for _ in 0..frames {
         let step = env.step(Action::new(&[actions.below(6) as f32])).unwrap();
@@ -15,8 +20,7 @@ fn play(env: &mut dyn Environment, actions: &mut CounterRng, frames: usize) -> V
         env.observe(&mut observation);
         trace.push((step.reward, step.terminated, observation));
         if step.done() {
-            env.reset(seed).unwrap();
-            seed += 1;
+            env.reset(seeds.next().unwrap()).unwrap();
         }
     }
     trace
@@ -25,14 +29,15 @@ fn play(env: &mut dyn Environment, actions: &mut CounterRng, frames: usize) -> V
 #[test]
 fn an_episode_depends_on_its_seed_and_actions_only() {
     for game in GAMES {
+        let from = |env: &mut dyn Environment, seed| {
+            env.reset(seed).unwrap();
+            play(env, seed + 1, &mut CounterRng::new(2), 500)
+        };
         let (mut fresh, mut used) = ((game.make)(&Options::default()), (game.make)(&Options::default()));
-        play(&mut *used, &mut CounterRng::new(1), 77);
-        fresh.reset(5).unwrap();
-        used.reset(5).unwrap();
-        let expected = play(&mut *fresh, &mut CounterRng::new(2), 300);
-        assert!(play(&mut *used, &mut CounterRng::new(2), 300) == expected, "{}", game.name);
-        used.reset(6).unwrap();
-        assert!(play(&mut *used, &mut CounterRng::new(2), 300) != expected, "{}", game.name);
+        play(&mut *used, 1, &mut CounterRng::new(1), 77);
+        let expected = from(&mut *fresh, 500);
+        assert!(from(&mut *used, 500) == expected, "{}", game.name);
+        assert!(from(&mut *used, 600) != expected, "{} with another seed", game.name);
     }
 }
 
@@ -42,13 +47,13 @@ fn a_restored_game_continues_as_if_never_stopped() {
         let mut env = (game.make)(&Options::default());
         let mut actions = CounterRng::new(3);
         for _ in 0..20 {
-            play(&mut *env, &mut actions, 23);
+            play(&mut *env, 1, &mut actions, 23);
             let saved = env.save().unwrap();
             let mut copy = (game.make)(&Options::default());
             copy.restore(&saved).unwrap();
             assert_eq!(copy.save().unwrap(), saved);
-            let expected = play(&mut *env, &mut actions.clone(), 60);
-            assert!(play(&mut *copy, &mut actions.clone(), 60) == expected, "{}", game.name);
+            let expected = play(&mut *env, 50, &mut actions.clone(), 60);
+            assert!(play(&mut *copy, 50, &mut actions.clone(), 60) == expected, "{}", game.name);
         }
     }
 }
@@ -126,13 +131,15 @@ fn a_sticky_first_frame_repeats_nothing_and_later_ones_the_last_move() {
 
 #[test]
 fn the_state_of_another_game_and_torn_states_are_refused() {
-    let states: Vec<Vec<u8>> = GAMES.iter().map(|game| (game.make)(&Options::default()).save().unwrap()).collect();
+    let states: Vec<Vec<u8>> =
+        GAMES.iter().map(|game| (game.make)(&Options::default()).save().unwrap()).collect();
     for (index, game) in GAMES.iter().enumerate() {
         let mut env = (game.make)(&Options::default());
         let own = &states[index];
         let torn = &own[..own.len() - 1];
         let longer = [&own[..], &[0]].concat();
-        let foreign = states.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, state)| &state[..]);
+        let foreign =
+            states.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, state)| &state[..]);
         for wrong in foreign.chain([torn, &longer[..], &[]]) {
             assert!(matches!(env.restore(wrong), Err(EnvError::Restore { .. })), "{}", game.name);
         }

@@ -133,7 +133,7 @@ mod tests {
             final_values: &[0.0; 3],
             bootstrap: &[1.5],
         };
-        let plain = gae(0.95, 0.9, &rewards, &values, &boundaries).unwrap();
+        let plain = gae(0.95_f64, 0.9, &rewards, &values, &boundaries).unwrap();
         for (a, b) in
             skip_observation_gae(&config, &row).unwrap().advantages_policy.iter().zip(&plain.advantages)
         {

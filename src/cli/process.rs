@@ -1,0 +1,22 @@
+//! Settings of the whole process, made before anything else runs.
+
+/// Makes candle and the allocator fit many small updates on threads of our own.
+///
+/// candle's element-wise operators would share their work over a pool of spinning threads, as many as there are
+/// cores, beside the actors that own those cores. And the C allocator would return the memory of each update to the
+/// system, to ask for it again at the next.
+pub(super) fn prepare() {
+    if std::env::var_os("CANDLE_NUM_THREADS").is_none() {
+        // SAFETY: this is the first thing the process does, so no other thread can be reading the environment.
+        unsafe { std::env::set_var("CANDLE_NUM_THREADS", "1") };
+    }
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        const KEEP: i32 = 256 << 20;
+        // SAFETY: `mallopt` only sets thresholds of the allocator and may be called at any time.
+        unsafe {
+            libc::mallopt(libc::M_TRIM_THRESHOLD, KEEP);
+            libc::mallopt(libc::M_MMAP_THRESHOLD, KEEP);
+        }
+    }
+}
