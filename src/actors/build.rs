@@ -14,12 +14,13 @@ use super::learner::{LearnerParts, LearnerRole};
 use super::parameter_bus::{ParameterBus, Published};
 use super::queue::queue;
 use super::recorder::Recorder;
-use super::resume::{Resumed, check_shape, write_off_lost};
+use super::resume::{Resumed, check_shape, load, write_off_lost};
 use super::run::{NamedDevice, Run, RunParts};
 use super::run_dir::RunDir;
 use super::snapshot::RolloutSnapshot;
+use super::train::TrainOptions;
 use super::train_error::TrainError;
-use crate::codec::CheckpointStore;
+use crate::codec::{CheckpointReader, CheckpointStore};
 use crate::config::{Config, InferenceMode};
 use crate::env::{EnvSpec, Registry};
 use crate::learner::{Learner, LearnerError};
@@ -42,13 +43,17 @@ pub(super) fn build(
     config: Config,
     registry: Registry,
     spec: EnvSpec,
+    devices: Devices,
     metrics: &Arc<Metrics>,
     run_dir: &RunDir,
-    checkpoint: Option<Resumed>,
-    serial: bool,
+    options: &TrainOptions,
 ) -> Result<Prepared, TrainError> {
-    let device = devices::open(&config.devices.learner)?.device;
-    let inference_devices = inference_devices(&config)?;
+    let Devices { learner: device, inference: inference_devices } = devices;
+    let serial = options.serial;
+    let checkpoint = if options.resume { load(&CheckpointReader::new(run_dir.checkpoints()))? } else { None };
+    if options.resume && checkpoint.is_none() {
+        eprintln!("no checkpoint in {}; starting anew", run_dir.path().display());
+    }
     let policy = Arc::new(Policy::new(&config.policy, &spec));
     let position = checkpoint.as_ref().map(|checkpoint| checkpoint.state.metrics.clone());
     let (learner, state) = match checkpoint {
@@ -110,10 +115,24 @@ pub(super) fn build(
     Ok(Prepared { run, learner, rollouts: state.rollouts })
 }
 
-fn inference_devices(config: &Config) -> Result<Vec<NamedDevice>, DeviceError> {
-    match config.rollout.inference {
-        InferenceMode::Central => config.devices.inference.iter().map(|name| devices::open(name)).collect(),
-        InferenceMode::Local => Ok(Vec::new()),
+/// The devices that a configuration names.
+pub(super) struct Devices {
+    learner: Device,
+    /// None with local inference.
+    inference: Vec<NamedDevice>,
+}
+
+impl Devices {
+    /// Opens all of them.
+    pub(super) fn open(config: &Config) -> Result<Self, DeviceError> {
+        let learner = devices::open(&config.devices.learner)?.device;
+        let inference = match config.rollout.inference {
+            InferenceMode::Central => {
+                config.devices.inference.iter().map(|name| devices::open(name)).collect::<Result<_, _>>()?
+            }
+            InferenceMode::Local => Vec::new(),
+        };
+        Ok(Self { learner, inference })
     }
 }
 

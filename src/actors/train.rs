@@ -6,17 +6,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::build::{Prepared, build};
+use super::build::{Devices, Prepared, build};
 use super::conclude::conclude;
 use super::interrupt::Interrupt;
 use super::monitor::Monitor;
-use super::resume::load;
 use super::run::Run;
 use super::run_dir::RunDir;
 use super::serial::run_serial;
 use super::threaded::run_threaded;
 use super::train_error::TrainError;
-use crate::codec::CheckpointReader;
 use crate::config::Config;
 use crate::env::Registry;
 use crate::telemetry::{Metrics, MetricsServer, Progress, RunStatus, StatusBoard, Summary};
@@ -41,18 +39,15 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
     config.check(&registry)?;
     let spec = Run::make_env(&registry, &config)?.spec().clone();
     config.check_spec(&spec)?;
+    let devices = Devices::open(&config)?;
     let metrics = Arc::new(Metrics::new(&config.env.name));
     let board = Arc::new(StatusBoard::default());
-    // Before the directory, so that a port in use leaves nothing behind.
+    // Before the directory, like all that can refuse to start, so that a port in use leaves nothing behind.
     let server = MetricsServer::start(config.telemetry.listen, Arc::clone(&metrics), Arc::clone(&board))?;
     let run_dir = RunDir::prepare(&options.run_dir, options.resume, &config.stop)?;
     if let Some(summary) = run_dir.completed() {
         eprintln!("{} is complete already; nothing to do", options.run_dir.display());
         return Ok(summary);
-    }
-    let checkpoint = if options.resume { load(&CheckpointReader::new(run_dir.checkpoints()))? } else { None };
-    if options.resume && checkpoint.is_none() {
-        eprintln!("no checkpoint in {}; starting anew", options.run_dir.display());
     }
     board.set(RunStatus { run: run_dir.name(), env: config.env.name.clone(), ..RunStatus::default() });
     if let Some(server) = &server {
@@ -60,7 +55,7 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
         run_dir.note_address(server.address())?;
     }
 
-    let prepared = build(config, registry, spec, &metrics, &run_dir, checkpoint, options.serial)?;
+    let prepared = build(config, registry, spec, devices, &metrics, &run_dir, options)?;
     let Prepared { run, mut learner, rollouts } = prepared;
     let earlier_seconds = learner.wall_seconds();
     let interrupt = Interrupt::listen();

@@ -10,6 +10,7 @@ mod eval;
 mod process;
 mod train;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -44,7 +45,12 @@ pub fn run(registry: Registry) -> ExitCode {
     process::prepare();
     let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
     let outcome = match Cli::parse().command {
         Command::Train(args) => train::run(&args, registry),
         Command::Eval(args) => eval::run(&args, &registry),

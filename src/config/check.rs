@@ -121,7 +121,6 @@ impl Config {
             ("learner.schedule.learning_rate", Some(self.learner.schedule.learning_rate)),
             ("stop.seconds", self.stop.seconds),
             ("supervision.window_seconds", Some(supervision.window_seconds)),
-            ("checkpoint.every_seconds", self.checkpoint.every_seconds),
         ];
         let refused = positive.iter().find(|(_, value)| value.is_some_and(|v| !(v > 0.0 && v.is_finite())));
         if let Some((field, Some(value))) = refused {
@@ -129,6 +128,8 @@ impl Config {
         }
         let not_negative = [
             ("inference.max_wait_milliseconds", self.inference.max_wait_milliseconds),
+            // 0 stands for never.
+            ("checkpoint.every_seconds", self.checkpoint.every_seconds.unwrap_or(0.0)),
             ("supervision.backoff_seconds", supervision.backoff_seconds),
             ("supervision.max_backoff_seconds", supervision.max_backoff_seconds),
             ("learner.loss.value_coef", self.learner.loss.value_coef),

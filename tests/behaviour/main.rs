@@ -4,4 +4,13 @@
     reason = "helpers of tests fail like tests do; clippy knows only the tests themselves"
 )]
 
+mod back_pressure;
+mod exactness;
+mod faults;
 mod golden;
+mod lanes;
+mod refusals;
+mod resuming;
+mod serial;
+mod shutdown;
+mod support;
