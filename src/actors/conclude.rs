@@ -20,8 +20,6 @@ pub(super) fn conclude(
     earlier_seconds: f64,
     interrupt: &Interrupt,
 ) -> Result<Summary, TrainError> {
-    run.ledger.close();
-    run.metrics.observe_ledger(&run.ledger.snapshot());
     let (mut status, mut cause) = match ending {
         Ending::Completed(cause) => (RunOutcome::Completed, cause),
         Ending::Interrupted(cause) => (RunOutcome::Interrupted, cause),
@@ -39,6 +37,9 @@ pub(super) fn conclude(
         version = role.version();
         wall_seconds = role.wall_seconds();
     }
+    // What the learner still held was booked when it went; what is left belongs to threads left behind.
+    run.ledger.close();
+    run.metrics.observe_ledger(&run.ledger.snapshot());
     let mut eval_mean = journal.eval_mean;
     let episodes = run.config.evaluation.final_episodes;
     if status == RunOutcome::Completed && episodes > 0 {

@@ -37,7 +37,8 @@ pub struct Fault {
     /// Rollout actor concerned (the first is 0).
     #[serde(default)]
     pub actor: u32,
-    /// When: the actor's n-th unroll since the run began, or the n-th update (the first is 1).
+    /// When: the actor's n-th unroll since the process began, its restarts included, or the run's n-th update (the
+    /// first is 1).
     pub at: u64,
     /// Again after every so many unrolls or updates; only once by default.
     #[serde(default)]
@@ -65,7 +66,7 @@ impl Fault {
     }
 }
 
-/// The faults of one rollout actor; shared by all its lives, so that "the n-th unroll" means the run's.
+/// The faults of one rollout actor; shared by all its lives, so that "the n-th unroll" means the process's.
 #[derive(Debug, Default)]
 pub struct ActorFaults {
     faults: Vec<Fault>,

@@ -142,12 +142,14 @@ impl LearnerRole {
         Ok(())
     }
 
-    /// Ends the records: waiting updates become a last line. Returns what the summary needs.
+    /// Ends the queue and the records: waiting updates become a last line.
     ///
     /// # Errors
     /// When a file cannot be written.
     pub fn finish(&mut self) -> Result<(), RoleError> {
         self.evaluator.stop();
+        // What stood in it is in the last checkpoint; its tickets book it as lost in the shutdown.
+        drop(self.queue.close());
         self.recorder.finish().map_err(|error| RoleError::Files(error.to_string()))
     }
 
