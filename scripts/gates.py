@@ -30,9 +30,7 @@ GATES = {
     "pendulum": ("configs/control/pendulum.toml", [], -200.0, None, 3_000_000),
     "minatar_breakout": ("configs/control/minatar_breakout.toml", [], 8.0, None, 5_000_000),
 }
-FAST = {"cartpole": [1], "catch": [1], "acrobot": [1]}
-# The last unrolls may overshoot the limit by what the actors had in hand.
-OVERSHOOT = 1.02
+FAST = {"cartpole": [1, 2], "catch": [1, 2], "acrobot": [1], "stateless_cartpole": [1]}
 
 
 def run(binary, name, seed, keep):
@@ -47,7 +45,7 @@ def run(binary, name, seed, keep):
     summary = json.loads((run_dir / "summary.json").read_text())
     score = summary["eval_mean"]
     passed = (least is None or score >= least) and (greatest is None or score <= greatest)
-    passed = passed and summary["env_steps"] <= most_steps * OVERSHOOT and summary["status"] == "completed"
+    passed = passed and summary["env_steps"] <= most_steps and summary["status"] == "completed"
     bound = f">= {least}" if least is not None else f"<= {greatest}"
     print(
         f"{name:<30} seed {seed}  score {score:9.2f} ({bound})  {summary['env_steps']:>9} steps"

@@ -1,6 +1,9 @@
 //! The end of a run: closed books, an evaluation of the final parameters, summary and report.
 
-use super::evaluation::{EvaluationResult, evaluate};
+use std::sync::Arc;
+
+use super::evaluation::EvaluationResult;
+use super::evaluator::Evaluator;
 use super::interrupt::Interrupt;
 use super::journal::Journal;
 use super::learner::LearnerRole;
@@ -13,7 +16,7 @@ use crate::telemetry::{RunOutcome, Summary, write_report};
 
 /// Closes the books, evaluates the final parameters, and writes summary and report.
 pub(super) fn conclude(
-    run: &Run,
+    run: &Arc<Run>,
     run_dir: &RunDir,
     ending: Ending,
     role: Option<LearnerRole>,
@@ -77,11 +80,11 @@ pub(super) fn conclude(
 }
 
 fn evaluate_final(
-    run: &Run,
+    run: &Arc<Run>,
     episodes: usize,
     interrupt: &Interrupt,
 ) -> Result<Option<EvaluationResult>, RoleError> {
-    let go_on = || interrupt.signal().is_none();
-    let envs = run.evaluation_envs(episodes)?;
-    evaluate(&run.policy, &run.bus.latest(), envs, run.config.seed, episodes, &go_on)
+    let mut evaluator = Evaluator::new(true);
+    evaluator.start(run, run.bus.latest(), episodes)?;
+    evaluator.wait(run.env_timeout(), interrupt)
 }

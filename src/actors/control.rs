@@ -55,11 +55,11 @@ impl Control {
         self.pauses.load(Ordering::Acquire)
     }
 
-    /// Waits until pause number `pause` is over.
-    pub fn wait_while_paused(&self, pause: u64) {
+    /// Waits until pause number `pause` is over, or a moment, so that a paused role can show life.
+    pub fn wait_while_paused(&self, pause: u64, moment: Duration) {
         let guard = self.changed.0.lock().unwrap_or_else(PoisonError::into_inner);
         let on = |(): &mut ()| self.order() == Order::Pause && self.pauses() == pause;
-        drop(self.changed.1.wait_while(guard, on));
+        drop(self.changed.1.wait_timeout_while(guard, moment, on));
     }
 }
 

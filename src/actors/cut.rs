@@ -14,7 +14,7 @@ use super::role::{Role, RoleError, Turn, panic_message};
 use super::snapshot::RolloutSnapshot;
 
 /// Longest wait for the snapshots.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_millis(2500);
 
 /// The rollout actors as the learner's thread sees them.
 pub struct Cutter {

@@ -91,11 +91,13 @@ pub fn evaluate(
     envs: Vec<Checked>,
     seed: u64,
     episodes: usize,
+    reward_clip: Option<f32>,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Option<EvaluationResult>, RoleError> {
     let mut seats: Vec<Seat> =
         envs.into_iter().take(episodes).map(|env| Seat { env, episode: None }).collect();
     let mut result = EvaluationResult { returns: vec![0.0; episodes], lengths: vec![0; episodes] };
+    let clip = reward_clip.unwrap_or(f32::INFINITY);
     let (mut started, mut finished) = (0, 0);
     let n = seats.len();
     let distribution = policy.distribution();
@@ -141,7 +143,8 @@ pub fn evaluate(
             distribution.mode(row, &rows.masks[i * mask_len..][..mask_len], action);
             distribution.to_env(action, &mut env_action);
             let step = seat.env.step(Action::new(&env_action))?;
-            rows.previous_rewards[i] = step.reward;
+            // The network sees rewards as it did in training; returns are counted unclipped.
+            rows.previous_rewards[i] = step.reward.clamp(-clip, clip);
             result.returns[episode] += f64::from(step.reward);
             result.lengths[episode] += 1;
             if step.done() {

@@ -79,6 +79,18 @@ pub struct Experience {
     pub queued_at: Version,
 }
 
+/// Counts the steps of a row and books them when it ends, also when it ends in a panic.
+struct BookedRow<'a> {
+    ticket: &'a mut LiveTicket,
+    taken: u64,
+}
+
+impl Drop for BookedRow<'_> {
+    fn drop(&mut self) {
+        self.ticket.step(self.taken);
+    }
+}
+
 struct Slot {
     env: Checked,
     id: u32,
@@ -256,9 +268,10 @@ impl Lane {
             self.context.faults.unroll_begins();
         }
         let mut ticket = self.ticket.take().unwrap_or_else(|| self.context.ledger.begin());
-        let mut taken = 0;
-        let outcome = self.step_environments(&mut output.distribution, &mut taken);
-        ticket.step(taken);
+        let outcome = {
+            let mut row = BookedRow { ticket: &mut ticket, taken: 0 };
+            self.step_environments(&mut output.distribution, &mut row.taken)
+        };
         self.context.heartbeat.leave();
         if let Err(error) = outcome {
             ticket.discard(DropReason::BadEnv);
@@ -404,4 +417,26 @@ fn empty_unroll(id: UnrollId, context: &LaneContext, columns: usize) -> Unroll {
 
 fn episode_seed(seed: u64, env: u32, episode: u32) -> u64 {
     derive_seed(seed, Stream::Episode, [env, episode, 0, 0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_ends_in_a_panic_books_the_steps_it_took() {
+        let ledger = Ledger::default();
+        let inside = ledger.clone();
+        let outcome = std::thread::spawn(move || {
+            let mut ticket = inside.begin();
+            let mut row = BookedRow { ticket: &mut ticket, taken: 0 };
+            row.taken = 2;
+            panic!("the third environment fell over");
+        })
+        .join();
+        assert!(outcome.is_err());
+        let snapshot = ledger.snapshot();
+        assert_eq!((snapshot.submitted.steps, snapshot.dropped[&DropReason::ActorRestart].steps), (2, 2));
+        assert!(snapshot.balances());
+    }
 }

@@ -1,7 +1,7 @@
 //! The learner's role: draws batches from the queue, updates, publishes, and decides when the run is complete.
 //!
-//! It is the single consumer of the queue. Experience that a checkpoint looked at is carried over and consumed
-//! first, in its old order. A unit leaves the ledger's buffer only here: consumed by an applied update, or dropped as
+//! It is the single consumer of the queue. Experience that a resumed checkpoint held is consumed first, in its old
+//! order. A unit leaves the ledger's buffer only here: consumed by an applied update, or dropped as
 //! stale or not finite.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -104,16 +104,21 @@ impl LearnerRole {
     }
 
     /// Saves a checkpoint. `rollouts` are the snapshots of the paused actors, in order, `None` for one that did not
-    /// answer. Experience in the queue is carried over.
+    /// answer. Experience in the queue stays there.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn save(&mut self, rollouts: Vec<Option<RolloutSnapshot>>) -> Result<(), RoleError> {
-        self.carried.extend(self.queue.drain());
+        let standing = self.queue.drain();
         let version = self.learner.version();
         let failed =
             |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
-        let waiting: Vec<Unroll> = self.batch.iter().chain(&self.carried).map(|e| e.unroll.clone()).collect();
+        let waiting: Vec<Unroll> =
+            self.batch.iter().chain(&self.carried).chain(&standing).map(|e| e.unroll.clone()).collect();
+        // Back where it stood, so that a checkpoint makes no room in the queue. What a late actor displaced meanwhile
+        // is consumed first.
+        let displaced = standing.into_iter().filter_map(|experience| self.run.put_back(experience));
+        self.carried.extend(displaced);
         let state = RunState {
             learner: self.learner.state().clone(),
             journal: self.journal.clone(),
@@ -147,7 +152,7 @@ impl LearnerRole {
     /// # Errors
     /// When a file cannot be written.
     pub fn finish(&mut self) -> Result<(), RoleError> {
-        self.evaluator.stop();
+        self.evaluator.abandon();
         // What stood in it is in the last checkpoint; its tickets book it as lost in the shutdown.
         drop(self.queue.close());
         self.recorder.finish().map_err(|error| RoleError::Files(error.to_string()))
@@ -317,9 +322,9 @@ impl LearnerRole {
             && self.evaluator.is_idle()
         {
             self.journal.next_evaluation = steps - steps % every.max(1) + every.max(1);
-            self.evaluator.start(&self.run, self.run.bus.latest())?;
+            self.evaluator.start(&self.run, self.run.bus.latest(), self.run.config.evaluation.episodes)?;
         }
-        if let Some(result) = self.evaluator.result()? {
+        if let Some(result) = self.evaluator.result(self.run.env_timeout())? {
             self.journal.evaluated(result.mean());
             self.record.eval_mean = Some(result.mean());
         }

@@ -59,6 +59,11 @@ impl ParameterBus {
         published
     }
 
+    /// Notes that `reader` was given the work of `version` by somebody else (central inference).
+    pub fn note(&self, reader: usize, version: Version) {
+        self.readers[reader].store(version.0, Ordering::Relaxed);
+    }
+
     /// How many updates each reader is behind `current`.
     pub fn lags(&self, current: Version) -> impl Iterator<Item = u64> {
         self.readers.iter().map(move |version| current.lag_of(Version(version.load(Ordering::Relaxed))))

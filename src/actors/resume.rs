@@ -6,7 +6,7 @@ use candle_core::{Device, Tensor};
 
 use super::checkpoint::{MAX_STATE_BYTES, RUN_STATE, RunState, files};
 use super::parameter_bus::Published;
-use super::run::Run;
+use super::run::{Run, lanes_per_actor};
 use super::run_dir::RunDir;
 use super::train_error::TrainError;
 use crate::codec::{self, CheckpointReader, CodecError, tensors_from_bytes};
@@ -68,6 +68,12 @@ pub(super) fn check_shape(state: &RunState, config: &Config, environments: usize
     }
     if state.next_episodes.len() != environments {
         return refuse("rollout.envs_per_actor", state.next_episodes.len() / actors, environments / actors);
+    }
+    let lanes = lanes_per_actor(config);
+    if let Some(saved) =
+        state.rollouts.iter().flatten().map(|rollout| rollout.lanes.len()).find(|&n| n != lanes)
+    {
+        return refuse("lanes for each actor (rollout.inference, rollout.double_buffer)", saved, lanes);
     }
     saved_unroll.map_or(Ok(()), |saved| refuse("rollout.unroll_length", saved, unroll))
 }

@@ -39,6 +39,9 @@ pub enum RoleError {
     /// The learner cannot go on.
     #[error(transparent)]
     Learner(#[from] LearnerError),
+    /// An evaluation ended in another way than with a result.
+    #[error("the evaluation {0}")]
+    Evaluation(String),
     /// A file of the run could not be written or read.
     #[error("{0}")]
     Files(String),
@@ -80,7 +83,7 @@ pub fn live<R: Role>(
                     if std::mem::replace(&mut answered, pause) != pause {
                         role.pause();
                     }
-                    control.wait_while_paused(pause);
+                    control.wait_while_paused(pause, PATIENCE);
                 }
                 Order::Run => {
                     let turn = role.step(PATIENCE).inspect_err(|_| role.fail())?;

@@ -149,6 +149,7 @@ impl Rollout {
 
     /// Advances the lane whose turn it is.
     fn advance(&mut self, reply: Reply) -> Result<(), RoleError> {
+        self.bus.note(self.actor as usize, reply.version);
         let lane = &mut self.lanes[self.turn];
         let columns = lane.input().starts.len() as u64;
         let complete = self.busy.time(|| lane.advance(reply.output, reply.version))?;

@@ -12,7 +12,7 @@ use super::faults::ActorFaults;
 use super::inference::{InferenceClient, InferenceServer, Request};
 use super::lane::{EpisodeCounters, Experience, Lane, LaneContext};
 use super::parameter_bus::ParameterBus;
-use super::queue::QueueSender;
+use super::queue::{QueueSender, Refused};
 use super::role::RoleError;
 use super::rollout::{Inference, Rollout, RolloutParts};
 use super::snapshot::RolloutSnapshot;
@@ -182,6 +182,12 @@ impl Run {
         (0..count).map(|_| Self::make_env(&self.registry, &self.config)).collect()
     }
 
+    /// Longest time a call into an environment may take.
+    #[must_use]
+    pub fn env_timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.config.env.timeout_seconds)
+    }
+
     /// Builds one life of a rollout actor; with a snapshot it continues where that stood.
     ///
     /// # Errors
@@ -283,6 +289,15 @@ impl Run {
         }
     }
 
+    /// Puts experience that a checkpoint looked at back into the queue; it comes back when there is no room any more.
+    #[must_use]
+    pub fn put_back(&self, experience: Experience) -> Option<Experience> {
+        match self.queue.offer(experience, Duration::ZERO) {
+            Ok(()) => None,
+            Err(Refused::Full(experience) | Refused::Closed(experience)) => Some(experience),
+        }
+    }
+
     /// Unrolls standing in the queue.
     #[must_use]
     pub fn queue_depth(&self) -> usize {
@@ -337,7 +352,7 @@ impl Run {
 }
 
 /// Two lanes when central inference is double-buffered, else one.
-fn lanes_per_actor(config: &Config) -> usize {
+pub(super) fn lanes_per_actor(config: &Config) -> usize {
     let central = config.rollout.inference == InferenceMode::Central;
     if central && config.rollout.double_buffer && config.rollout.envs_per_actor > 1 { 2 } else { 1 }
 }

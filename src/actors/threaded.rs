@@ -98,7 +98,7 @@ impl Root {
                 kind: ChildKind::Rollout,
                 control,
                 budget: budget(),
-                timeout: Some(Duration::from_secs_f64(run.config.env.timeout_seconds)),
+                timeout: Some(run.env_timeout()),
                 stack: STACK,
                 life: Arc::new(move |incarnation, heartbeat, control| {
                     // Only the first life continues from the checkpoint.

@@ -38,7 +38,7 @@ pub(super) fn run(args: &EvalArgs, registry: &Registry) -> anyhow::Result<ExitCo
         .map(|_| Run::make_env(registry, &config))
         .collect::<Result<Vec<_>, _>>()?;
     let seed = args.seed.unwrap_or(config.seed);
-    let result = evaluate(&policy, &published, envs, seed, args.episodes, &|| true)?
+    let result = evaluate(&policy, &published, envs, seed, args.episodes, config.env.reward_clip, &|| true)?
         .context("the evaluation was abandoned")?;
     if args.json {
         println!("{}", serde_json::to_string(&result)?);

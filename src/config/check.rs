@@ -3,7 +3,8 @@
 use super::{Config, InferenceMode};
 use crate::env::{ActionSpace, EnvSpec, Registry};
 use crate::learner::ObjectiveConfig;
-use crate::policy::TorsoConfig;
+use crate::learner::advantage::AdvantageError;
+use crate::policy::{CoreConfig, TorsoConfig};
 
 /// Settings that can never work, or not together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -105,6 +106,8 @@ impl Config {
             ("env.frame_stack", self.env.frame_stack),
             ("evaluation.envs", self.evaluation.envs),
             ("evaluation.episodes", self.evaluation.episodes),
+            ("policy.torso", self.policy.torso.least_width()),
+            ("policy.core.size", self.policy.core.as_ref().map_or(1, |CoreConfig::Lstm { size }| *size)),
         ];
         match counts.iter().find(|(_, count)| *count == 0) {
             Some((field, _)) => Err(refuse(&[field], "must be at least 1")),
@@ -125,6 +128,18 @@ impl Config {
         let refused = positive.iter().find(|(_, value)| value.is_some_and(|v| !(v > 0.0 && v.is_finite())));
         if let Some((field, Some(value))) = refused {
             return Err(refuse(&[field], format!("must be a positive number, not {value}")));
+        }
+        // More seconds than this overflow a duration.
+        let long = [
+            ("env.timeout_seconds", self.env.timeout_seconds),
+            ("supervision.window_seconds", supervision.window_seconds),
+            ("supervision.backoff_seconds", supervision.backoff_seconds),
+            ("supervision.max_backoff_seconds", supervision.max_backoff_seconds),
+            ("inference.max_wait_milliseconds", self.inference.max_wait_milliseconds / 1e3),
+            ("faults.seconds", self.faults.iter().map(|fault| fault.seconds).fold(0.0, f64::max)),
+        ];
+        if let Some((field, _)) = long.iter().find(|(_, seconds)| *seconds > 1e9) {
+            return Err(refuse(&[field], "must be at most a billion seconds"));
         }
         let not_negative = [
             ("inference.max_wait_milliseconds", self.inference.max_wait_milliseconds),
@@ -153,8 +168,11 @@ impl Config {
 
     fn check_objective(&self) -> Result<(), Contradiction> {
         match &self.learner.objective {
-            ObjectiveConfig::Vtrace(vtrace) => vtrace.validate().map_err(|error| {
-                refuse(&["learner.objective.rho_bar", "learner.objective.c_bar"], error.to_string())
+            ObjectiveConfig::Vtrace(vtrace) => vtrace.validate().map_err(|error| match error {
+                AdvantageError::Setting { name, .. } => {
+                    refuse(&[&format!("learner.objective.{name}")], error.to_string())
+                }
+                _ => refuse(&["learner.objective.rho_bar", "learner.objective.c_bar"], error.to_string()),
             }),
             ObjectiveConfig::ActorCritic(config) => match config.n_step {
                 Some(0) => Err(refuse(&["learner.objective.n_step"], "must be at least 1")),

@@ -40,6 +40,18 @@ pub enum TorsoConfig {
     },
 }
 
+impl TorsoConfig {
+    /// The least width or number of channels of any layer.
+    #[must_use]
+    pub fn least_width(&self) -> usize {
+        match self {
+            Self::Mlp { hidden } => hidden.iter().copied().min().unwrap_or(1),
+            Self::Conv { channels, hidden } => *channels.min(hidden),
+            Self::Resnet { channels, hidden } => channels.iter().copied().min().unwrap_or(1).min(*hidden),
+        }
+    }
+}
+
 impl Default for TorsoConfig {
     fn default() -> Self {
         Self::Mlp { hidden: vec![64, 64] }

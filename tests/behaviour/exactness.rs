@@ -7,7 +7,7 @@ use forebay::config::Config;
 use forebay::env::Registry;
 use forebay::trajectory::Unroll;
 
-use crate::support::process::Workplace;
+use crate::support::process::Scratch;
 use crate::support::rig::Rig;
 use crate::support::{config, metrics};
 
@@ -34,12 +34,12 @@ const CENTRAL: &str = "rollout.inference=central";
 
 /// Trains with every update checked; all differences must be exactly zero.
 fn assert_exact(kind: &[&str], arguments: &[&str]) {
-    let workplace = Workplace::new();
+    let scratch = Scratch::new();
     let checked =
         ["learner.check_every=1", "telemetry.serial_updates_per_line=1", "rollout.envs_per_actor=3"];
-    let summary = workplace.complete("run", &[kind, &checked, &["stop.updates=24"], arguments].concat());
+    let summary = scratch.complete("run", &[kind, &checked, &["stop.updates=24"], arguments].concat());
     assert_eq!(summary.updates, 24);
-    let lines = metrics(&workplace.path("run"));
+    let lines = metrics(&scratch.path("run"));
     let differences: Vec<_> = lines.iter().map(|line| line["log_prob_difference"].as_f64()).collect();
     assert!(!differences.is_empty());
     assert!(differences.iter().all(|difference| *difference == Some(0.0)), "{kind:?}: {differences:?}");

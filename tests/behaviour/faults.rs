@@ -7,7 +7,7 @@ use forebay::telemetry::{RunOutcome, Summary};
 use forebay::trajectory::{Amount, DropReason};
 
 use crate::support::checkpoints::{contents, state, updates};
-use crate::support::process::Workplace;
+use crate::support::process::Scratch;
 use crate::support::{metrics, total, train_with};
 
 /// Restarts without waiting, as many as it takes.
@@ -24,8 +24,8 @@ fn restarts(summary: &Summary) -> u64 {
 #[test]
 fn an_actor_that_panics_now_and_then_is_restarted_and_the_run_completes() {
     let fault = "faults=[{ kind = \"panic\", actor = 1, at = 5, every = 5 }]";
-    let workplace = Workplace::new();
-    let summary = workplace.complete("serial", &[fault, PATIENT, "stop.updates=60", "--serial"]);
+    let scratch = Scratch::new();
+    let summary = scratch.complete("serial", &[fault, PATIENT, "stop.updates=60", "--serial"]);
     // Each actor gave 30 unrolls; one in five of those that actor 1 began was lost, at its first step.
     assert_eq!(restarts(&summary), 7);
     assert_eq!(dropped(&summary, DropReason::ActorRestart), Amount { unrolls: 7, steps: 0 });
@@ -35,7 +35,7 @@ fn an_actor_that_panics_now_and_then_is_restarted_and_the_run_completes() {
     for inference in ["rollout.inference=local", "rollout.inference=central"] {
         let name = inference.replace('=', "-");
         let everyone = "faults=[{ kind = \"panic\", at = 5, every = 5 }, { kind = \"panic\", actor = 1, at = 7, every = 5 }]";
-        let summary = workplace.complete(&name, &[everyone, PATIENT, "stop.updates=60", inference]);
+        let summary = scratch.complete(&name, &[everyone, PATIENT, "stop.updates=60", inference]);
         assert!(restarts(&summary) >= 10, "{summary:?}");
         let lost = dropped(&summary, DropReason::ActorRestart);
         // With double-buffering a panic also takes the other lane's partial unroll.
@@ -48,10 +48,10 @@ fn an_actor_that_panics_now_and_then_is_restarted_and_the_run_completes() {
 #[test]
 fn a_reward_that_is_not_a_number_costs_the_unroll_and_restarts_the_actor() {
     let fault = "faults=[{ kind = \"nan_reward\", actor = 1, at = 3 }]";
-    let workplace = Workplace::new();
+    let scratch = Scratch::new();
     for mode in [&["--serial"][..], &[]] {
         let name = format!("run {}", mode.len());
-        let summary = workplace.complete(&name, &[&[fault, PATIENT, "stop.updates=20"], mode].concat());
+        let summary = scratch.complete(&name, &[&[fault, PATIENT, "stop.updates=20"], mode].concat());
         assert_eq!(dropped(&summary, DropReason::BadEnv), Amount { unrolls: 1, steps: 0 });
         assert_eq!((restarts(&summary), dropped(&summary, DropReason::ActorRestart).unrolls), (1, 0));
         assert!(summary.ledger.balances());
@@ -61,11 +61,11 @@ fn a_reward_that_is_not_a_number_costs_the_unroll_and_restarts_the_actor() {
 #[test]
 fn the_other_lane_of_a_failed_actor_is_lost_in_the_restart() {
     let fault = "faults=[{ kind = \"nan_reward\", at = 4, every = 3 }]";
-    let workplace = Workplace::new();
+    let scratch = Scratch::new();
     for mode in [&["--serial"][..], &[]] {
         let name = format!("run {}", mode.len());
         let arguments = [fault, PATIENT, "stop.updates=40", "rollout.inference=central"];
-        let summary = workplace.complete(&name, &[&arguments, mode].concat());
+        let summary = scratch.complete(&name, &[&arguments, mode].concat());
         assert_eq!(dropped(&summary, DropReason::BadEnv).unrolls, restarts(&summary));
         assert!(dropped(&summary, DropReason::ActorRestart).unrolls > 0, "{summary:?}");
         // Of two actors with two lanes each, and at most one unroll waiting for each.
@@ -77,11 +77,11 @@ fn the_other_lane_of_a_failed_actor_is_lost_in_the_restart() {
 #[test]
 fn a_gradient_that_is_not_a_number_skips_the_update_and_makes_no_version() {
     let faults = "faults=[{ kind = \"nan_gradient\", at = 3 }, { kind = \"nan_gradient\", at = 4 }]";
-    let workplace = Workplace::new();
+    let scratch = Scratch::new();
     for mode in [&["--serial"][..], &[]] {
         let name = format!("run {}", mode.len());
-        let summary = workplace.complete(&name, &[&[faults, "stop.updates=6"], mode].concat());
-        let run_dir = workplace.path(&name);
+        let summary = scratch.complete(&name, &[&[faults, "stop.updates=6"], mode].concat());
+        let run_dir = scratch.path(&name);
         assert_eq!(summary.updates, 6);
         assert_eq!(dropped(&summary, DropReason::NonFinite), Amount { unrolls: 2, steps: 16 });
         assert_eq!(summary.ledger.consumed, Amount { unrolls: 6, steps: 48 });
@@ -94,28 +94,28 @@ fn a_gradient_that_is_not_a_number_skips_the_update_and_makes_no_version() {
 #[test]
 fn three_skipped_updates_in_a_row_end_the_run_and_leave_the_last_good_parameters() {
     let fault = "faults=[{ kind = \"nan_gradient\", at = 3, every = 1 }]";
-    let workplace = Workplace::new();
-    workplace.complete("good", &["stop.updates=2", "--serial"]);
+    let scratch = Scratch::new();
+    scratch.complete("good", &["stop.updates=2", "--serial"]);
     for mode in [&["--serial"][..], &[]] {
         let name = format!("run {}", mode.len());
-        let ended = workplace.train(&name, &[&[fault, "stop.updates=100"], mode].concat());
+        let ended = scratch.train(&name, &[&[fault, "stop.updates=100"], mode].concat());
         let words = "the gradient of torso.0.weight was not finite in 3 updates in a row";
         assert!(ended.error().contains(words), "{}", ended.stderr);
-        let summary = workplace.summary(&name);
+        let summary = scratch.summary(&name);
         assert_eq!((summary.status, summary.updates), (RunOutcome::Failed, 2));
         assert!(summary.cause.contains(words) && summary.ledger.balances());
-        assert_eq!(updates(&workplace.path(&name)), [2]);
+        assert_eq!(updates(&scratch.path(&name)), [2]);
     }
-    let parameters = |name| contents(&workplace.path(name), 2)["parameters.safetensors"].clone();
+    let parameters = |name| contents(&scratch.path(name), 2)["parameters.safetensors"].clone();
     assert!(parameters("run 1") == parameters("good"));
 }
 
 #[test]
 fn a_slow_environment_step_is_waited_for() {
     let fault = "faults=[{ kind = \"delay\", at = 2, seconds = 1.5 }]";
-    let workplace = Workplace::new();
+    let scratch = Scratch::new();
     let arguments = [fault, "env.timeout_seconds=10", "rollout.actors=1", "stop.updates=4"];
-    let summary = workplace.complete("run", &arguments);
+    let summary = scratch.complete("run", &arguments);
     assert!(summary.restarts.is_empty() && summary.wall_seconds >= 1.5, "{summary:?}");
     assert_eq!(dropped(&summary, DropReason::ActorRestart), Amount::default());
 }
@@ -123,50 +123,65 @@ fn a_slow_environment_step_is_waited_for() {
 #[test]
 fn an_environment_that_hangs_ends_the_run_by_its_name() {
     let fault = "faults=[{ kind = \"delay\", actor = 1, at = 2, seconds = 600 }]";
-    let workplace = Workplace::new();
-    let ended = workplace.train("run", &[fault, "env.timeout_seconds=0.5", "stop.updates=1000000000"]);
+    let scratch = Scratch::new();
+    let ended = scratch.train("run", &[fault, "env.timeout_seconds=0.5", "stop.updates=1000000000"]);
     // Actor 1 has the environments 2 and 3.
     assert!(ended.error().contains("rollout 1 has been silent in environment 2 for"), "{}", ended.stderr);
     assert!(ended.error().contains("env.timeout_seconds"), "{}", ended.stderr);
-    let summary = workplace.summary("run");
+    let summary = scratch.summary("run");
     assert_eq!(summary.status, RunOutcome::Failed);
     assert!(summary.ledger.balances());
-    assert_eq!(updates(&workplace.path("run")), [summary.updates]);
+    assert_eq!(updates(&scratch.path("run")), [summary.updates]);
 }
 
 #[test]
 fn an_actor_that_fails_too_often_ends_the_run_by_its_cause() {
     let fault = "faults=[{ kind = \"panic\", actor = 1, at = 3, every = 1 }]";
     let tight = "supervision={ restarts = 2, backoff_seconds = 0.01 }";
-    let workplace = Workplace::new();
+    let scratch = Scratch::new();
     for mode in [&["--serial"][..], &[]] {
         let name = format!("run {}", mode.len());
-        let ended = workplace.train(&name, &[&[fault, tight, "stop.updates=1000000000"], mode].concat());
+        let ended = scratch.train(&name, &[&[fault, tight, "stop.updates=1000000000"], mode].concat());
         let words =
             "rollout 1 failed more often than supervision allows; last: panicked: injected fault (at = 3)";
         assert!(ended.error().contains(words), "{}", ended.stderr);
-        let summary = workplace.summary(&name);
+        let summary = scratch.summary(&name);
         assert_eq!((summary.status, restarts(&summary)), (RunOutcome::Failed, 2));
         assert_eq!(dropped(&summary, DropReason::ActorRestart).unrolls, 3);
         assert!(summary.ledger.balances());
-        assert_eq!(updates(&workplace.path(&name)), [summary.updates]);
+        assert_eq!(updates(&scratch.path(&name)), [summary.updates]);
     }
 }
 
 #[test]
 fn a_slow_learner_blocks_its_producers_and_the_queue_stays_within_its_capacity() {
     let fault = "faults=[{ kind = \"slow_update\", at = 1, every = 1, seconds = 0.05 }]";
-    let workplace = Workplace::new();
-    let summary = workplace.complete(
+    let scratch = Scratch::new();
+    let summary = scratch.complete(
         "run",
         &[fault, "rollout.actors=3", "queue.capacity=2", "stop.updates=8", "telemetry.lines_per_second=1000"],
     );
-    let lines = metrics(&workplace.path("run"));
+    let lines = metrics(&scratch.path("run"));
     assert!(total(&lines, "blocked_seconds") > 0.1, "{lines:?}");
     assert!(lines.iter().all(|line| line["queue_depth"].as_f64().unwrap() <= 2.0), "{lines:?}");
     assert_eq!(summary.ledger.consumed, Amount { unrolls: 8, steps: 64 });
     // Two in the queue, and of each actor one that waits and one that it may have begun.
     assert!(dropped(&summary, DropReason::Shutdown).unrolls <= 8, "{summary:?}");
+    assert!(summary.ledger.balances());
+}
+
+#[test]
+fn frequent_checkpoints_make_no_room_in_the_queue() {
+    let fault = "faults=[{ kind = \"slow_update\", at = 1, every = 1, seconds = 0.02 }]";
+    let scratch = Scratch::new();
+    let often = ["queue.capacity=4", "checkpoint.every=1", "checkpoint.keep=20", "stop.updates=10"];
+    let summary = scratch.complete("run", &[&[fault, "rollout.actors=2"], &often[..]].concat());
+    for update in updates(&scratch.path("run")) {
+        let state = state(&scratch.path("run"), update);
+        assert!(state.queue.len() <= 4, "{} unrolls at update {update}", state.queue.len());
+    }
+    // Four in the queue and one that each of two actors had in hand.
+    assert!(summary.lag_max <= 7, "{}", summary.lag_max);
     assert!(summary.ledger.balances());
 }
 

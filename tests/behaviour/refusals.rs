@@ -3,16 +3,16 @@
 use std::fs;
 use std::net::TcpListener;
 
-use crate::support::process::Workplace;
+use crate::support::process::Scratch;
 
 /// Fails unless `arguments` are refused with all these words and without a run directory.
 fn assert_refused(arguments: &[&str], words: &[&str]) {
-    let workplace = Workplace::new();
-    let ended = workplace.train("run", arguments);
+    let scratch = Scratch::new();
+    let ended = scratch.train("run", arguments);
     for word in words {
         assert!(ended.error().contains(word), "{arguments:?}: `{word}` is not in: {}", ended.stderr);
     }
-    assert!(!workplace.path("run").exists(), "{arguments:?} left a run directory");
+    assert!(!scratch.path("run").exists(), "{arguments:?} left a run directory");
     assert_eq!(ended.stdout, "");
 }
 
@@ -34,7 +34,7 @@ fn a_value_of_the_wrong_type_is_named_with_what_was_expected() {
 
 #[test]
 fn impossible_values_are_named_with_all_fields_concerned() {
-    let cases: [(&str, &[&str]); 12] = [
+    let cases: [(&str, &[&str]); 16] = [
         ("rollout.actors=0", &["`rollout.actors`", "must be at least 1"]),
         ("rollout.unroll_length=0", &["`rollout.unroll_length`", "must be at least 1"]),
         ("learner.objective={ kind = \"vtrace\", rho_bar = 0.5, c_bar = 1.0 }", &["rho_bar", "c_bar"]),
@@ -53,6 +53,10 @@ fn impossible_values_are_named_with_all_fields_concerned() {
             &["`policy.torso`", "`env.name`", "[4]"],
         ),
         ("devices.learner=gpu", &["unknown device `gpu`", "`cuda:0`"]),
+        ("policy.torso.hidden=[8, 0]", &["`policy.torso`", "must be at least 1"]),
+        ("policy.core={ kind = \"lstm\", size = 0 }", &["`policy.core.size`", "must be at least 1"]),
+        ("env.timeout_seconds=1e300", &["`env.timeout_seconds`", "a billion seconds"]),
+        ("learner.objective={ kind = \"vtrace\", lambda = 2.0 }", &["`learner.objective.lambda`"]),
     ];
     for (change, words) in cases {
         assert_refused(&["stop.updates=2", change], words);
@@ -78,14 +82,14 @@ fn an_unknown_environment_is_answered_with_the_nearest() {
 
 #[test]
 fn a_file_that_is_missing_or_no_toml_is_named() {
-    let workplace = Workplace::new();
-    fs::write(workplace.path("run.toml"), "seed = 1\nseed = 2\n").unwrap();
-    let ended = workplace.train("run", &[]);
+    let scratch = Scratch::new();
+    fs::write(scratch.path("run.toml"), "seed = 1\nseed = 2\n").unwrap();
+    let ended = scratch.train("run", &[]);
     assert!(ended.error().contains("run.toml:2:1: not valid TOML"), "{}", ended.stderr);
-    fs::remove_file(workplace.path("run.toml")).unwrap();
-    let ended = workplace.train("run", &[]);
+    fs::remove_file(scratch.path("run.toml")).unwrap();
+    let ended = scratch.train("run", &[]);
     assert!(ended.error().contains("cannot read the configuration"), "{}", ended.stderr);
-    assert!(!workplace.path("run").exists());
+    assert!(!scratch.path("run").exists());
 }
 
 #[test]
@@ -101,32 +105,32 @@ fn a_port_in_use_is_named_when_the_user_set_it() {
 
 #[test]
 fn a_run_directory_that_cannot_be_written_is_named() {
-    let workplace = Workplace::new();
-    fs::write(workplace.path("file"), "in the way").unwrap();
+    let scratch = Scratch::new();
+    fs::write(scratch.path("file"), "in the way").unwrap();
     for name in ["file/run", "file"] {
-        let ended = workplace.train(name, &["stop.updates=2"]);
+        let ended = scratch.train(name, &["stop.updates=2"]);
         assert!(ended.error().contains("cannot write") && ended.error().contains(name), "{}", ended.stderr);
     }
-    assert_eq!(fs::read_to_string(workplace.path("file")).unwrap(), "in the way");
+    assert_eq!(fs::read_to_string(scratch.path("file")).unwrap(), "in the way");
 }
 
 #[test]
 fn a_run_directory_with_something_in_it_is_refused_without_resume() {
-    let workplace = Workplace::new();
-    workplace.complete("run", &["stop.updates=2"]);
-    let before = fs::read(workplace.path("run/summary.json")).unwrap();
-    let ended = workplace.train("run", &["stop.updates=4"]);
+    let scratch = Scratch::new();
+    scratch.complete("run", &["stop.updates=2"]);
+    let before = fs::read(scratch.path("run/summary.json")).unwrap();
+    let ended = scratch.train("run", &["stop.updates=4"]);
     assert!(ended.error().contains("is not empty") && ended.error().contains("--resume"), "{}", ended.stderr);
-    assert_eq!(fs::read(workplace.path("run/summary.json")).unwrap(), before);
+    assert_eq!(fs::read(scratch.path("run/summary.json")).unwrap(), before);
 }
 
 #[test]
 fn a_run_directory_in_use_is_refused() {
-    let workplace = Workplace::new();
+    let scratch = Scratch::new();
     let mut running =
-        workplace.start("run", &["stop.updates=1000000000", "checkpoint={ every = 2, keep = 1 }"]);
+        scratch.start("run", &["stop.updates=1000000000", "checkpoint={ every = 2, keep = 1 }"]);
     running.wait_for_checkpoint(2);
-    let ended = workplace.train("run", &["stop.updates=4", "--resume"]);
+    let ended = scratch.train("run", &["stop.updates=4", "--resume"]);
     assert!(ended.error().contains("is in use by another process"), "{}", ended.stderr);
     running.signal(libc::SIGTERM);
     running.wait().success();

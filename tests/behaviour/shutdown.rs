@@ -6,19 +6,19 @@ use forebay::telemetry::RunOutcome;
 use forebay::trajectory::Amount;
 
 use crate::support::checkpoints::{state, updates};
-use crate::support::process::{Running, Workplace};
+use crate::support::process::{Running, Scratch};
 
 /// A run that does not end by itself.
 const ENDLESS: &str = "stop.updates=1000000000";
 
 /// Waits for the end of a run that was interrupted by `signal`; returns its standard error.
-fn assert_interrupted(workplace: &Workplace, running: Running, signal: &str) -> String {
+fn assert_interrupted(scratch: &Scratch, running: Running, signal: &str) -> String {
     let ended = running.wait().success();
-    let summary = workplace.summary("run");
+    let summary = scratch.summary("run");
     assert_eq!((summary.status, summary.cause), (RunOutcome::Interrupted, format!("stopped by {signal}")));
     assert_eq!((summary.ledger.live, summary.ledger.buffered), (Amount::default(), Amount::default()));
     assert!(summary.ledger.balances(), "{:?}", summary.ledger);
-    assert_eq!(updates(&workplace.path("run")).last(), Some(&summary.updates));
+    assert_eq!(updates(&scratch.path("run")).last(), Some(&summary.updates));
     assert!(
         ended.stderr.contains(&format!("{signal}: saving a checkpoint and stopping")),
         "{}",
@@ -32,11 +32,11 @@ fn a_signal_in_the_middle_of_training_saves_a_checkpoint_and_ends_the_run_well()
     let signals = [(libc::SIGINT, "SIGINT"), (libc::SIGTERM, "SIGTERM")];
     for (signal, name) in signals {
         for mode in ["rollout.inference=local", "rollout.inference=central", "--serial"] {
-            let workplace = Workplace::new();
-            let mut running = workplace.start("run", &[ENDLESS, "checkpoint={ every = 10, keep = 2 }", mode]);
+            let scratch = Scratch::new();
+            let mut running = scratch.start("run", &[ENDLESS, "checkpoint={ every = 10, keep = 2 }", mode]);
             running.wait_for_checkpoint(10);
             running.signal(signal);
-            assert_interrupted(&workplace, running, name);
+            assert_interrupted(&scratch, running, name);
         }
     }
 }
@@ -44,57 +44,57 @@ fn a_signal_in_the_middle_of_training_saves_a_checkpoint_and_ends_the_run_well()
 #[test]
 fn a_signal_during_a_slow_update_lets_it_finish() {
     for mode in [&["--serial"][..], &[]] {
-        let workplace = Workplace::new();
+        let scratch = Scratch::new();
         let slow = "faults=[{ kind = \"slow_update\", at = 5, seconds = 1 }]";
-        let mut running = workplace.start("run", &[&[ENDLESS, slow, "checkpoint.every=1"], mode].concat());
+        let mut running = scratch.start("run", &[&[ENDLESS, slow, "checkpoint.every=1"], mode].concat());
         running.wait_for_checkpoint(4);
         running.signal(libc::SIGINT);
-        assert_interrupted(&workplace, running, "SIGINT");
-        assert!(workplace.summary("run").updates <= 5);
+        assert_interrupted(&scratch, running, "SIGINT");
+        assert!(scratch.summary("run").updates <= 5);
     }
 }
 
 #[test]
 fn a_second_signal_ends_the_process_at_once() {
-    let workplace = Workplace::new();
+    let scratch = Scratch::new();
     let never = "faults=[{ kind = \"slow_update\", at = 5, seconds = 600 }]";
-    let mut running = workplace.start("run", &[ENDLESS, never, "checkpoint.every=1"]);
+    let mut running = scratch.start("run", &[ENDLESS, never, "checkpoint.every=1"]);
     running.wait_for_checkpoint(4);
     running.signal(libc::SIGINT);
     running.wait_for_words("a second signal exits at once");
     running.signal(libc::SIGTERM);
     assert_eq!(running.wait().code, Some(130));
-    let summary = workplace.train("run", &["stop.updates=8", "--resume"]).success();
+    let summary = scratch.train("run", &["stop.updates=8", "--resume"]).success();
     assert!(summary.stdout.starts_with("completed"), "{}", summary.stdout);
 }
 
 #[test]
 fn an_actor_that_hangs_in_its_environment_is_left_behind() {
-    let workplace = Workplace::new();
+    let scratch = Scratch::new();
     let never = "faults=[{ kind = \"delay\", actor = 1, at = 3, seconds = 600 }]";
-    let mut running = workplace.start("run", &[ENDLESS, never, "checkpoint={ every = 20, keep = 1 }"]);
+    let mut running = scratch.start("run", &[ENDLESS, never, "checkpoint={ every = 20, keep = 1 }"]);
     // The cut for this checkpoint waited for the actor in vain.
     running.wait_for_checkpoint(20);
     let since = Instant::now();
     running.signal(libc::SIGINT);
-    let stderr = assert_interrupted(&workplace, running, "SIGINT");
+    let stderr = assert_interrupted(&scratch, running, "SIGINT");
     assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
     assert!(stderr.contains("1 thread(s) were left behind inside an environment"), "{stderr}");
-    let summary = workplace.summary("run");
-    let saved = state(&workplace.path("run"), summary.updates);
+    let summary = scratch.summary("run");
+    let saved = state(&scratch.path("run"), summary.updates);
     assert!(saved.rollouts[0].is_some() && saved.rollouts[1].is_none());
     let resumed = format!("stop.updates={}", summary.updates + 4);
-    let resumed = workplace.complete("run", &[&resumed, "--resume"]);
+    let resumed = scratch.complete("run", &[&resumed, "--resume"]);
     assert!(resumed.ledger.balances());
 }
 
 #[test]
 fn a_signal_during_the_final_evaluation_abandons_only_that() {
-    let workplace = Workplace::new();
-    let mut running = workplace.start("run", &["stop.updates=3", "evaluation.final_episodes=100000000"]);
+    let scratch = Scratch::new();
+    let mut running = scratch.start("run", &["stop.updates=3", "evaluation.final_episodes=100000000"]);
     running.wait_for_checkpoint(3);
     running.signal(libc::SIGINT);
     running.wait().success();
-    let summary = workplace.summary("run");
+    let summary = scratch.summary("run");
     assert_eq!((summary.updates, summary.eval_mean), (3, None));
 }

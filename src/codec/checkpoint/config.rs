@@ -17,7 +17,8 @@ pub struct CheckpointConfig {
     /// How many of the newest are kept; older ones are deleted.
     #[schemars(range(min = 1))]
     pub keep: usize,
-    /// Whether the one with the best evaluation (without evaluations: the best mean return) is kept besides.
+    /// Whether the newest one taken while the latest evaluation (without evaluations: the mean return) was the best
+    /// so far is kept besides.
     pub best: bool,
 }
 

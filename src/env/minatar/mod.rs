@@ -8,7 +8,7 @@
 //!
 //! Observations are `[10, 10, channels]` of 0 and 1, channels last; each game's file lists its channels. The layout:
 //!
-//! - `game`: what the games share, and the [`Environment`](crate::env::Environment) around a game's [`Rules`];
+//! - `game`: what the games share, and the [`Environment`] around a game's [`Rules`];
 //! - one file a game: its state and its rules, nothing else;
 //! - `grid`, `roster`, `canvas`: a set of cells, a list of moving things, and an observation being painted.
 

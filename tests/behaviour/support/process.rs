@@ -15,7 +15,7 @@ use super::{SETTINGS, checkpoints};
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A folder for a configuration file and run directories.
-pub struct Workplace(TempDir);
+pub struct Scratch(TempDir);
 
 /// How a process ended.
 #[derive(Debug)]
@@ -43,11 +43,11 @@ impl Ended {
     }
 }
 
-impl Workplace {
+impl Scratch {
     pub fn new() -> Self {
-        let workplace = Self(tempfile::tempdir().unwrap());
-        std::fs::write(workplace.path("run.toml"), SETTINGS).unwrap();
-        workplace
+        let scratch = Self(tempfile::tempdir().unwrap());
+        std::fs::write(scratch.path("run.toml"), SETTINGS).unwrap();
+        scratch
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
