@@ -98,7 +98,7 @@ impl Progress {
         }
     }
 
-    /// Time to the nearest stop condition at this session's mean speed.
+    /// Time to the nearest stop condition at the mean speed of this process.
     fn remaining_seconds(&self, snapshot: &ProgressSnapshot) -> Option<f64> {
         let (then, fraction_then) = self.origin?;
         let fraction = snapshot.fraction_done?;

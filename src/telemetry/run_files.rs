@@ -1,4 +1,4 @@
-//! `metrics.jsonl`, one JSON object a line, and the atomic write that the other files of a run directory use.
+//! `metrics.jsonl`, one JSON object a line.
 //!
 //! Invariants:
 //! - A line is written whole and flushed; the file never holds half a line of a process that still lives.
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TelemetryError;
 use super::record::{MetricsLine, UpdateRecord};
+use crate::codec;
 
 /// When the waiting updates become a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,21 +170,10 @@ fn parse_line(path: &Path, number: usize, line: &str) -> Result<MetricsLine, Tel
     })
 }
 
-/// Replaces a file so that a reader, or the next process after a crash, sees the old content or the new one.
+/// [`codec::write_atomically`] with this module's error.
 pub(super) fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TelemetryError> {
-    let temporary = path.with_added_extension("tmp");
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        // The rename itself is durable only once the directory is.
-        match path.parent() {
-            Some(directory) if cfg!(unix) => File::open(directory)?.sync_all(),
-            _ => Ok(()),
-        }
-    };
-    write().map_err(TelemetryError::write(path))
+    codec::write_atomically(path, content)
+        .map_err(|error| TelemetryError::write(path)(io::Error::other(error.to_string())))
 }
 
 #[cfg(test)]
