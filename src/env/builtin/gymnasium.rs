@@ -15,12 +15,14 @@ pub(super) trait Injectable: Environment {
     fn state(&self) -> Vec<f64>;
 }
 
+/// The version whose rules the environments follow.
+const VERSION: &str = "1.4.0";
+
 /// The contents of one file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Trace {
     /// The version of gymnasium that was recorded.
-    #[allow(dead_code)]
     gymnasium: String,
     time_limit: u32,
     episodes: Vec<Episode>,
@@ -71,7 +73,9 @@ impl Trace {
     /// Reads a file of `tests/data/gymnasium`.
     pub(super) fn read(file: &str) -> Self {
         let path = format!("{}/tests/data/gymnasium/{file}", env!("CARGO_MANIFEST_DIR"));
-        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+        let trace: Self = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        assert_eq!(trace.gymnasium, VERSION, "{file} was recorded from rules that nobody compared yet");
+        trace
     }
 
     /// Takes each step from the state that the reference was in.
