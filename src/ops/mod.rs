@@ -11,7 +11,8 @@
 //!
 //! | operator | inputs | result |
 //! |---|---|---|
-//! | [`linear`]`(x, weight, bias, activation)` | `[N, K]`, `[O, K]`, `[O]` | `[N, O]` |
+//! | [`linear`]`(x, weight, bias, activation)` | `[N, K]`, `[O, K]`, `[O]` or none | `[N, O]` |
+//! | [`activate`]`(z, activation)` | any | alike |
 //! | [`conv2d`]`(x, weight, bias, stride, padding, activation)` | `[N, H, W, C]`, `[O, kh, kw, C]`, `[O]` | `[N, OH, OW, O]` |
 //! | [`max_pool2d`]`(x, kernel, stride, padding)` | `[N, H, W, C]` | `[N, OH, OW, C]` |
 //! | [`mask_logits`]`(logits, mask)` | `[N, A]`, `u8` `[N, A]` | `[N, A]` |
@@ -43,7 +44,7 @@ mod storage;
 #[cfg(test)]
 mod testing;
 
-pub use activation::{Activation, silu};
+pub use activation::{Activation, activate};
 pub use categorical::{MASKED, argmax, categorical, log_prob_and_entropy, mask_logits, sample_categorical};
 pub use conv::conv2d;
 pub use gaussian::{sample_before_squashing, squashed_gaussian, squashed_log_prob_and_entropy};

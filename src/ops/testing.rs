@@ -87,7 +87,7 @@ fn everything() -> Vec<f32> {
     let parameters =
         LstmParameters { input_weight: &input_weight, hidden_weight: &hidden_weight, bias: &bias };
     let (y, states) = super::lstm_unroll(&y, &state, &starts, parameters).unwrap();
-    let logits = super::linear(&y.squeeze(0).unwrap(), &head, &head_bias, Activation::Tanh).unwrap();
+    let logits = super::linear(&y.squeeze(0).unwrap(), &head, Some(&head_bias), Activation::Tanh).unwrap();
     let discrete = super::categorical(&logits, &actions).unwrap();
     let (mean, log_std) = (logits.narrow(1, 0, 9).unwrap(), logits.narrow(1, 9, 9).unwrap());
     let before = states.get(0).unwrap().narrow(1, 9, 9).unwrap();

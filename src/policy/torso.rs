@@ -35,7 +35,7 @@ impl Dense {
 
     /// `[N, inputs]` to `[N, outputs]`.
     pub(super) fn forward(&self, parameters: &Parameters, x: &Tensor) -> Result<Tensor> {
-        linear(x, &parameters[self.weight], &parameters[self.bias], self.activation)
+        linear(x, &parameters[self.weight], Some(&parameters[self.bias]), self.activation)
     }
 }
 

@@ -49,7 +49,7 @@ pub fn lstm_unroll(
 ) -> Result<(Tensor, Tensor)> {
     let (steps, rows, hidden) = check(x, state, starts, parameters)?;
     let LstmParameters { input_weight, hidden_weight, bias } = parameters;
-    let projected = linear(&x.flatten(0, 1)?, input_weight, bias, Activation::Identity)?;
+    let projected = linear(&x.flatten(0, 1)?, input_weight, Some(bias), Activation::Identity)?;
     let projected = projected.reshape((steps, rows, 4 * hidden))?;
     let states = if storage::is_native(x) {
         let starts = starts.flatten_all()?.to_vec1()?;
@@ -129,7 +129,7 @@ mod tests {
             let (outputs, states) =
                 lstm_unroll(&inputs[0], &inputs[1], &starts, parameters(&inputs)).unwrap();
             let x = inputs[0].flatten(0, 1).unwrap();
-            let projected = linear(&x, &inputs[2], &inputs[4], Activation::Identity).unwrap();
+            let projected = linear(&x, &inputs[2], Some(&inputs[4]), Activation::Identity).unwrap();
             let projected = projected.reshape((case[0], case[1], 4 * case[3])).unwrap();
             let plain = composed_recurrence(&projected, &inputs[1], &starts, &inputs[3]).unwrap();
             close(&states, &plain, 1e-5);

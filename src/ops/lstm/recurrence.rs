@@ -5,7 +5,7 @@ use candle_core::{CpuStorage, CustomOp3, Device, Layout, Result, Shape, Tensor};
 use super::super::activation::Activation;
 use super::super::lanes::{Element, on_this_processor};
 use super::super::patches::Patches;
-use super::super::product::{Matrix, PackedWeight, multiply};
+use super::super::product::{self, Matrix, PackedWeight, Weight, multiply};
 use super::super::storage::{self, by_type, values};
 use super::cell::composed_cell;
 use super::kernels::{Backward, Forward, GateInputs};
@@ -63,7 +63,6 @@ impl Recurrence {
         let (rows, hidden) = (self.rows, self.hidden);
         let projected: &[T] = storage::slice(projected.0, projected.1)?;
         let weight = PackedWeight::<T>::new(storage::slice(weight.0, weight.1)?, 4 * hidden, hidden);
-        let no_bias = vec![T::zero(); 4 * hidden];
         let mut states = vec![T::zero(); self.steps * rows * 2 * hidden];
         let mut previous = storage::slice(state.0, state.1)?;
         let (mut h, mut cell) = (vec![T::zero(); rows * hidden], vec![T::zero(); rows * hidden]);
@@ -73,7 +72,8 @@ impl Recurrence {
             let starts = &self.starts[step * rows..][..rows];
             half_or_zero(previous, 0, hidden, starts, &mut h);
             half_or_zero(previous, 1, hidden, starts, &mut cell);
-            weight.rows(&Patches::matrix(&h, hidden), &no_bias, Activation::Identity, &mut recurrent);
+            let h = Patches::matrix(&h, hidden);
+            product::rows(Weight::Packed(&weight), &h, None, Activation::Identity, &mut recurrent);
             let (state, after) = rest.split_at_mut(rows * 2 * hidden);
             let a = &projected[step * rows * 4 * hidden..][..rows * 4 * hidden];
             let gates = GateInputs { a, b: Some(&recurrent), hidden };
@@ -112,9 +112,10 @@ impl Recurrence {
         let [h, cells] = self.before(values(state)?.slice()?, states);
 
         let mut recurrent = vec![T::zero(); self.steps * gates_len];
-        PackedWeight::new(weight_values, 4 * hidden, hidden).rows(
+        product::rows(
+            Weight::plain(weight_values, 4 * hidden, hidden),
             &Patches::matrix(&h, hidden),
-            &vec![T::zero(); 4 * hidden],
+            None,
             Activation::Identity,
             &mut recurrent,
         );
