@@ -15,6 +15,8 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use pulp::{Arch, Simd, WithSimd};
 
 use super::elementary;
+use super::prepared::PreparedWeight;
+use super::product::PackedWeight;
 
 /// Runs a kernel with the widest instruction set of this processor.
 #[inline]
@@ -71,6 +73,8 @@ pub(super) trait Element: candle_core::WithDType {
         yes: Self::Vector<S>,
         no: Self::Vector<S>,
     ) -> Self::Vector<S>;
+    /// The laid out form, where it is of this element.
+    fn prepared(weight: &PreparedWeight) -> Option<&PackedWeight<Self>>;
     /// Transposes a weight `[O, inputs]` into `panel` `[inputs, width]` where the processor has registers for it; else
     /// gives back false and does nothing.
     fn transpose_in_registers(weight: &[Self], inputs: usize, panel: &mut [Self], width: usize) -> bool;
@@ -166,6 +170,10 @@ impl Element for f32 {
         select_f32s
     );
 
+    fn prepared(weight: &PreparedWeight) -> Option<&PackedWeight<f32>> {
+        Some(weight.packed())
+    }
+
     #[cfg(target_arch = "x86_64")]
     fn transpose_in_registers(weight: &[f32], inputs: usize, panel: &mut [f32], width: usize) -> bool {
         // Panels of narrow processors are narrower than a tile.
@@ -213,6 +221,10 @@ impl Element for f64 {
         less_than_f64s,
         select_f64s
     );
+
+    fn prepared(_: &PreparedWeight) -> Option<&PackedWeight<f64>> {
+        None
+    }
 
     fn transpose_in_registers(_: &[f64], _: usize, _: &mut [f64], _: usize) -> bool {
         false

@@ -7,21 +7,31 @@ use candle_core::{CpuStorage, CustomOp2, CustomOp3, Device, Layout, Result, Shap
 use super::activation::{self, Activation, activate};
 use super::lanes::Element;
 use super::patches::Patches;
-use super::product::{self, Matrix, PackedWeight, Weight, multiply};
+use super::prepared::{PreparedWeight, WeightRef};
+use super::product::{self, Weight};
 use super::storage::{self, by_type, refuse, values};
 
 /// `activation(x · weightᵀ + bias)`; without a bias, none is added.
 ///
 /// Shapes: x `[N, K]`, weight `[O, K]`, bias `[O]`, result `[N, O]`; all of one float type on one device. Own kernels
 /// for `f32` and `f64` on the CPU, else candle's operators. Errors when a shape does not fit.
-pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, activation: Activation) -> Result<Tensor> {
+pub fn linear<'a>(
+    x: &Tensor,
+    weight: impl Into<WeightRef<'a>>,
+    bias: Option<&Tensor>,
+    activation: Activation,
+) -> Result<Tensor> {
+    let WeightRef { tensor: weight, prepared } = weight.into();
     check(x, weight, bias)?;
     if !storage::is_native(x) {
         return composed(x, weight, bias, activation);
     }
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     let fused = activation.is_told_by_result();
-    let operator = Linear { activation: if fused { activation } else { Activation::Identity } };
+    let operator = Linear {
+        activation: if fused { activation } else { Activation::Identity },
+        prepared: prepared.cloned(),
+    };
     let y = match bias {
         Some(bias) => x.apply_op3(&weight, &bias.contiguous()?, operator)?,
         None => x.apply_op2(&weight, operator)?,
@@ -53,53 +63,10 @@ fn composed(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, activation: Acti
     })
 }
 
-/// A linear layer laid out once and applied many times, on plain slices and without autograd: for actors, which run
-/// many batches under one set of parameters. Gives the same bits as [`linear`].
-pub struct PreparedLinear {
-    weight: PackedWeight<f32>,
-    bias: Vec<f32>,
-    activation: Activation,
-}
-
-impl PreparedLinear {
-    /// Copies weight `[O, K]` and bias `[O]` (`f32`, CPU).
-    pub fn new(weight: &Tensor, bias: &Tensor, activation: Activation) -> Result<Self> {
-        let (outputs, inputs) = weight.dims2()?;
-        if bias.dims() != [outputs] {
-            return refuse("linear", format!("bias {:?} must be [{outputs}]", bias.dims()));
-        }
-        let weight = weight.contiguous()?;
-        let values = values(&weight)?;
-        Ok(Self {
-            weight: PackedWeight::new(values.slice()?, outputs, inputs),
-            bias: bias.to_vec1()?,
-            activation,
-        })
-    }
-
-    /// Length of an input row, K.
-    #[must_use]
-    pub fn inputs(&self) -> usize {
-        self.weight.inputs()
-    }
-
-    /// Length of an output row, O.
-    #[must_use]
-    pub fn outputs(&self) -> usize {
-        self.bias.len()
-    }
-
-    /// Fills `output` `[N, O]` from `x` `[N, K]`. Panics when their lengths do not belong to the same N.
-    pub fn apply(&self, x: &[f32], output: &mut [f32]) {
-        assert_eq!(x.len() * self.outputs(), output.len() * self.inputs(), "as many input as output rows");
-        let (weight, x) = (Weight::Packed(&self.weight), Patches::matrix(x, self.inputs()));
-        product::rows(weight, &x, Some(&self.bias), self.activation, output);
-    }
-}
-
 /// The operator; its activation's derivative follows from the result.
 struct Linear {
     activation: Activation,
+    prepared: Option<PreparedWeight>,
 }
 
 /// A storage and the view of it that an operator was given.
@@ -108,7 +75,8 @@ type View<'a> = (&'a CpuStorage, &'a Layout);
 impl Linear {
     fn forward<T: Element>(&self, x: View, weight: View, bias: Option<View>) -> Result<(CpuStorage, Shape)> {
         let ((rows, inputs), (outputs, _)) = (x.1.shape().dims2()?, weight.1.shape().dims2()?);
-        let weight = Weight::plain(storage::slice::<T>(weight.0, weight.1)?, outputs, inputs);
+        let weight = storage::slice::<T>(weight.0, weight.1)?;
+        let weight = Weight::prepared_or_plain(self.prepared.as_ref(), weight, outputs, inputs);
         let x = Patches::matrix(storage::slice(x.0, x.1)?, inputs);
         let bias = bias.map(|bias| storage::slice(bias.0, bias.1)).transpose()?;
         let mut y = vec![T::zero(); rows * outputs];
@@ -124,19 +92,15 @@ impl Linear {
         result: &Tensor,
         gradient: &Tensor,
     ) -> Result<[Option<Tensor>; 3]> {
-        let (rows, inputs) = x.dims2()?;
-        let outputs = weight.dim(0)?;
+        let (outputs, inputs) = weight.dims2()?;
         let gradient = gradient.contiguous()?;
         let (result, gradient) = (values::<T>(result)?, values::<T>(&gradient)?);
         let before = activation::backward(self.activation, result.slice()?, gradient.slice()?);
         let tensor = |values, shape: &Tensor| Tensor::from_vec(values, shape.shape(), &Device::Cpu);
         // The gradient of the observations themselves is wasted work: nothing tracks them.
         let x_gradient = x.track_op().then(|| {
-            let mut output = vec![T::zero(); rows * inputs];
             let weight = values(weight)?;
-            let weight = Matrix::new(weight.slice()?, outputs, inputs);
-            multiply(&mut output, Matrix::new(&before, rows, outputs), weight, false);
-            tensor(output, x)
+            tensor(product::inputs_gradient(&before, weight.slice()?, [x.dim(0)?, outputs, inputs]), x)
         });
         let weight_gradient = weight.track_op().then(|| {
             let x = values(x)?;
@@ -262,11 +226,10 @@ mod tests {
                 assert_eq!(rows(200 - count, count), alone[200 - count..]);
                 assert_eq!(with_threads(&pool, || rows(0, count)), alone[..count]);
             }
-            let prepared = PreparedLinear::new(&weight, &bias, Activation::Tanh).unwrap();
-            let mut output = vec![0.0; 5 * o];
-            prepared
-                .apply(&x.narrow(0, 0, 5).unwrap().flatten_all().unwrap().to_vec1().unwrap(), &mut output);
-            assert_eq!(output, alone[..5].concat());
+            let prepared = PreparedWeight::new(&weight).unwrap();
+            let weight = WeightRef { tensor: &weight, prepared: prepared.as_ref() };
+            let output = linear(&x.narrow(0, 0, 5).unwrap(), weight, Some(&bias), Activation::Tanh).unwrap();
+            assert_eq!(output.to_vec2::<f32>().unwrap(), alone[..5]);
         }
     }
 
@@ -306,7 +269,7 @@ mod tests {
         let x = pseudo_random(&[3, 4], 1, DType::F32);
         let weight = Var::from_tensor(&pseudo_random(&[2, 4], 2, DType::F32)).unwrap();
         let bias = Var::from_tensor(&pseudo_random(&[2], 3, DType::F32)).unwrap();
-        let op = Linear { activation: Activation::Relu };
+        let op = Linear { activation: Activation::Relu, prepared: None };
         let y = linear(&x, &weight, Some(&bias), Activation::Relu).unwrap();
         let (x, weight, bias) = CustomOp3::bwd(&op, &x, &weight, &bias, &y, &y.ones_like().unwrap()).unwrap();
         assert!(x.is_none() && weight.is_some() && bias.is_some());

@@ -21,9 +21,9 @@
 //! | [`lstm_step`]`(x, state, parameters)` | `[N, I]`, `[N, 2H]` (h, c) | `[N, 2H]` |
 //! | [`lstm_unroll`]`(x, state, starts, parameters)` | `[T, N, I]`, `[N, 2H]`, `u8` `[T, N]` | `[T, N, H]`, `[T, N, 2H]` |
 //!
-//! Actors that work on plain slices have twins that give the same bits: [`PreparedLinear`],
-//! [`log_prob_and_entropy`], [`sample_categorical`],
-//! [`squashed_log_prob_and_entropy`], [`sample_before_squashing`]. The thread policy is in [`with_threads`].
+//! Weights may be given laid out ([`PreparedWeight`]), which gives the same bits. So do the twins for actors that work
+//! on plain slices: [`log_prob_and_entropy`], [`sample_categorical`], [`squashed_log_prob_and_entropy`],
+//! [`sample_before_squashing`]. The thread policy is in [`with_threads`].
 
 // Inner loops must be inlined into the function that was compiled for the chosen instruction set.
 #![allow(clippy::inline_always)]
@@ -39,6 +39,7 @@ mod lstm;
 mod max_pool;
 mod parallel;
 mod patches;
+mod prepared;
 mod product;
 mod storage;
 #[cfg(test)]
@@ -48,7 +49,8 @@ pub use activation::{Activation, activate};
 pub use categorical::{MASKED, argmax, categorical, log_prob_and_entropy, mask_logits, sample_categorical};
 pub use conv::conv2d;
 pub use gaussian::{sample_before_squashing, squashed_gaussian, squashed_log_prob_and_entropy};
-pub use linear::{PreparedLinear, linear};
+pub use linear::linear;
 pub use lstm::{LstmParameters, lstm_cell, lstm_step, lstm_unroll};
 pub use max_pool::max_pool2d;
 pub use parallel::{threads, with_threads};
+pub use prepared::{PreparedWeight, WeightRef};

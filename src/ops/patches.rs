@@ -73,12 +73,13 @@ impl Grid {
 impl<'a, T: Copy> Patches<'a, T> {
     /// The rows of a row-major matrix with `inputs` columns.
     pub(super) fn matrix(values: &'a [T], inputs: usize) -> Self {
+        // One line of windows that lie side by side.
         let grid = Grid {
-            image_step: inputs,
-            line_step: 0,
-            column_step: 0,
+            image_step: values.len(),
+            line_step: values.len(),
+            column_step: inputs,
             lines: 1,
-            columns: 1,
+            columns: values.len().checked_div(inputs).unwrap_or(0).max(1),
             runs: 1,
             run: inputs,
             run_step: 0,
@@ -98,7 +99,7 @@ impl<'a, T: Copy> Patches<'a, T> {
 
     /// The first `rows` rows as they lie, where these are the rows of a plain matrix.
     pub(super) fn as_matrix(&self, rows: usize) -> Option<&'a [T]> {
-        let whole = self.grid.runs == 1 && self.grid.windows() == 1 && self.grid.image_step == self.grid.run;
+        let whole = self.grid.runs == 1 && self.grid.lines == 1 && self.grid.column_step == self.grid.run;
         whole.then(|| &self.values[..rows * self.grid.run])
     }
 

@@ -14,6 +14,7 @@ use candle_core::{CpuStorage, CustomOp3, Device, Layout, Result, Shape, Tensor};
 use super::activation::{self, Activation, activate};
 use super::lanes::Element;
 use super::patches::Patches;
+use super::prepared::{PreparedWeight, WeightRef};
 use super::product::{self, Weight};
 use super::storage::{self, by_type, values};
 use geometry::Geometry;
@@ -23,25 +24,28 @@ use images_gradient::images_gradient;
 ///
 /// Shapes: x `[N, H, W, C]`, weight `[O, kh, kw, C]`, bias `[O]`, result `[N, OH, OW, O]` with
 /// `OH = (H + 2 padding - kh) / stride + 1`, rounded down, and OW alike. Errors when a shape does not fit.
-pub fn conv2d(
+pub fn conv2d<'a>(
     x: &Tensor,
-    weight: &Tensor,
+    weight: impl Into<WeightRef<'a>>,
     bias: &Tensor,
     stride: usize,
     padding: usize,
     activation: Activation,
 ) -> Result<Tensor> {
+    let WeightRef { tensor: weight, prepared } = weight.into();
     let geometry = Geometry::new(x, weight, bias, stride, padding)?;
     if !storage::is_native(x) {
         return composed(x, weight, bias, &geometry, activation);
     }
     let (x, weight, bias) = (x.contiguous()?, weight.contiguous()?, bias.contiguous()?);
-    if activation.is_told_by_result() {
-        x.apply_op3(&weight, &bias, Convolution { geometry, activation })
-    } else {
-        let convolution = Convolution { geometry, activation: Activation::Identity };
-        activate(&x.apply_op3(&weight, &bias, convolution)?, activation)
-    }
+    let fused = activation.is_told_by_result();
+    let operator = Convolution {
+        geometry,
+        activation: if fused { activation } else { Activation::Identity },
+        prepared: prepared.cloned(),
+    };
+    let y = x.apply_op3(&weight, &bias, operator)?;
+    if fused { Ok(y) } else { activate(&y, activation) }
 }
 
 /// The same function out of candle's own differentiable operators.
@@ -62,6 +66,7 @@ fn composed(
 struct Convolution {
     geometry: Geometry,
     activation: Activation,
+    prepared: Option<PreparedWeight>,
 }
 
 impl Convolution {
@@ -70,8 +75,9 @@ impl Convolution {
         [x, weight, bias]: [(&CpuStorage, &Layout); 3],
     ) -> Result<(CpuStorage, Shape)> {
         let geometry = &self.geometry;
-        let weight = storage::slice(weight.0, weight.1)?;
-        let weight = Weight::<T>::plain(weight, geometry.outputs, geometry.window());
+        let weight = storage::slice::<T>(weight.0, weight.1)?;
+        let weight =
+            Weight::prepared_or_plain(self.prepared.as_ref(), weight, geometry.outputs, geometry.window());
         let x = geometry.border().add(storage::slice(x.0, x.1)?);
         let bias = storage::slice(bias.0, bias.1)?;
         let mut y = vec![T::zero(); geometry.rows() * geometry.outputs];

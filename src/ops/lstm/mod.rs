@@ -13,6 +13,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::activation::Activation;
 use super::linear::linear;
+use super::prepared::WeightRef;
 use super::storage::{self, refuse};
 
 use recurrence::{Recurrence, composed_recurrence};
@@ -23,9 +24,9 @@ pub use cell::lstm_cell;
 #[derive(Debug, Clone, Copy)]
 pub struct LstmParameters<'a> {
     /// `[4H, I]`.
-    pub input_weight: &'a Tensor,
+    pub input_weight: WeightRef<'a>,
     /// `[4H, H]`.
-    pub hidden_weight: &'a Tensor,
+    pub hidden_weight: WeightRef<'a>,
     /// `[4H]`.
     pub bias: &'a Tensor,
 }
@@ -53,10 +54,11 @@ pub fn lstm_unroll(
     let projected = projected.reshape((steps, rows, 4 * hidden))?;
     let states = if storage::is_native(x) {
         let starts = starts.flatten_all()?.to_vec1()?;
-        let recurrence = Recurrence { steps, rows, hidden, starts };
-        projected.apply_op3(&state.contiguous()?, &hidden_weight.contiguous()?, recurrence)?
+        let recurrence =
+            Recurrence { steps, rows, hidden, starts, prepared: hidden_weight.prepared.cloned() };
+        projected.apply_op3(&state.contiguous()?, &hidden_weight.tensor.contiguous()?, recurrence)?
     } else {
-        composed_recurrence(&projected, state, starts, hidden_weight)?
+        composed_recurrence(&projected, state, starts, hidden_weight.tensor)?
     };
     Ok((states.narrow(2, 0, hidden)?, states))
 }
@@ -68,13 +70,13 @@ fn check(
     parameters: LstmParameters,
 ) -> Result<(usize, usize, usize)> {
     let LstmParameters { input_weight, hidden_weight, bias } = parameters;
-    match (x.dims(), state.dims(), starts.dims(), hidden_weight.dims()) {
+    match (x.dims(), state.dims(), starts.dims(), hidden_weight.tensor.dims()) {
         (&[t, n, i], &[rows, double], &[steps, columns], &[gates, hidden])
             if t > 0
                 && hidden > 0
                 && (rows, steps, columns) == (n, t, n)
                 && (double, gates) == (2 * hidden, 4 * hidden)
-                && input_weight.dims() == [gates, i]
+                && input_weight.tensor.dims() == [gates, i]
                 && bias.dims() == [gates]
                 && starts.dtype() == DType::U8 =>
         {
@@ -86,7 +88,7 @@ fn check(
                 "x {x:?}, state {state:?}, {:?} starts {starts_shape:?}, input weight {:?}, hidden weight \
                  {hidden_weight:?}, bias {:?}: must be [T, N, I], [N, 2H], U8 [T, N], [4H, I], [4H, H], [4H]",
                 starts.dtype(),
-                input_weight.dims(),
+                input_weight.tensor.dims(),
                 bias.dims()
             ),
         ),
@@ -118,7 +120,11 @@ mod tests {
     }
 
     fn parameters(inputs: &[Tensor]) -> LstmParameters<'_> {
-        LstmParameters { input_weight: &inputs[2], hidden_weight: &inputs[3], bias: &inputs[4] }
+        LstmParameters {
+            input_weight: (&inputs[2]).into(),
+            hidden_weight: (&inputs[3]).into(),
+            bias: &inputs[4],
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use candle_core::{CpuStorage, CustomOp3, Device, Layout, Result, Shape, Tensor};
 use super::super::activation::Activation;
 use super::super::lanes::{Element, on_this_processor};
 use super::super::patches::Patches;
+use super::super::prepared::PreparedWeight;
 use super::super::product::{self, Matrix, PackedWeight, Weight, multiply};
 use super::super::storage::{self, by_type, values};
 use super::cell::composed_cell;
@@ -53,6 +54,8 @@ pub(super) struct Recurrence {
     pub(super) hidden: usize,
     /// `[T, N]`, not 0 where an episode starts.
     pub(super) starts: Vec<u8>,
+    /// The hidden weight laid out, where it is.
+    pub(super) prepared: Option<PreparedWeight>,
 }
 
 impl Recurrence {
@@ -62,7 +65,15 @@ impl Recurrence {
     ) -> Result<(CpuStorage, Shape)> {
         let (rows, hidden) = (self.rows, self.hidden);
         let projected: &[T] = storage::slice(projected.0, projected.1)?;
-        let weight = PackedWeight::<T>::new(storage::slice(weight.0, weight.1)?, 4 * hidden, hidden);
+        let weight = storage::slice::<T>(weight.0, weight.1)?;
+        let packed;
+        let weight = match self.prepared.as_ref().and_then(T::prepared) {
+            Some(prepared) => prepared,
+            None => {
+                packed = PackedWeight::new(weight, 4 * hidden, hidden);
+                &packed
+            }
+        };
         let mut states = vec![T::zero(); self.steps * rows * 2 * hidden];
         let mut previous = storage::slice(state.0, state.1)?;
         let (mut h, mut cell) = (vec![T::zero(); rows * hidden], vec![T::zero(); rows * hidden]);
@@ -73,7 +84,7 @@ impl Recurrence {
             half_or_zero(previous, 0, hidden, starts, &mut h);
             half_or_zero(previous, 1, hidden, starts, &mut cell);
             let h = Patches::matrix(&h, hidden);
-            product::rows(Weight::Packed(&weight), &h, None, Activation::Identity, &mut recurrent);
+            product::rows(Weight::Packed(weight), &h, None, Activation::Identity, &mut recurrent);
             let (state, after) = rest.split_at_mut(rows * 2 * hidden);
             let a = &projected[step * rows * 4 * hidden..][..rows * 4 * hidden];
             let gates = GateInputs { a, b: Some(&recurrent), hidden };

@@ -12,10 +12,14 @@ use super::super::activation::Activation;
 use super::super::lanes::{Element, Lanes, on_this_processor};
 use super::super::parallel::{self, Output};
 use super::super::patches::Patches;
+use super::super::prepared::PreparedWeight;
 use super::panels::{PANEL_REGISTERS, PackedWeight, pack, panel_width};
 
 /// Weights in a group of panels (half a usual second-level cache of `f32`).
 const GROUP_ELEMENTS: usize = 1 << 17;
+
+/// Weights with no more outputs than this have the rows as lanes.
+const FEW_OUTPUTS: usize = 4;
 
 /// Rows whose places are worked out at a time, a multiple of the tallest tile.
 const ROWS_AT_A_TIME: usize = 192;
@@ -41,6 +45,22 @@ impl<'a, T: Element> Weight<'a, T> {
     pub(in crate::ops) fn plain(values: &'a [T], outputs: usize, inputs: usize) -> Self {
         assert_eq!(values.len(), outputs * inputs, "a value for each place");
         Self::Plain { values, outputs, inputs }
+    }
+
+    /// A row-major weight, or its laid out form where there is one of this element.
+    pub(in crate::ops) fn prepared_or_plain(
+        prepared: Option<&'a PreparedWeight>,
+        values: &'a [T],
+        outputs: usize,
+        inputs: usize,
+    ) -> Self {
+        match prepared.and_then(T::prepared) {
+            Some(packed) if outputs > FEW_OUTPUTS => {
+                assert_eq!((packed.outputs, packed.inputs), (outputs, inputs), "the same weight, laid out");
+                Self::Packed(packed)
+            }
+            _ => Self::plain(values, outputs, inputs),
+        }
     }
 
     fn shape(&self) -> (usize, usize) {
@@ -80,18 +100,61 @@ pub(in crate::ops) fn rows<T: Element>(
     if outputs == 0 || output.is_empty() {
         return;
     }
+    if let Weight::Plain { values, .. } = weight
+        && outputs <= FEW_OUTPUTS
+        && inputs > 0
+        && let Some(x) = x.as_matrix(output.len() / outputs)
+    {
+        few_outputs(values, x, inputs, bias, activation, output);
+        return;
+    }
+    pass(weight, x, bias, activation, output);
+}
+
+/// [`rows`] with the outputs as lanes.
+fn pass<T: Element>(
+    weight: Weight<T>,
+    x: &Patches<T>,
+    bias: Option<&[T]>,
+    activation: Activation,
+    output: &mut [T],
+) {
+    let (outputs, inputs) = weight.shape();
     let width = panel_width::<T>();
     let (all_rows, panels) = (output.len() / outputs, outputs.div_ceil(width));
     let threads = parallel::worthwhile(output.len() * inputs);
     let output = Output::new(output, outputs);
-    let pass = |rows, panels| {
+    let work = |rows, panels| {
         on_this_processor(Pass { weight, x, bias, activation, width, rows, panels, output: &output });
     };
     if panels >= 4 * threads || panels.is_multiple_of(threads) {
-        parallel::over_parts(panels, threads, |panels| pass(0..all_rows, panels));
+        parallel::over_parts(panels, threads, |panels| work(0..all_rows, panels));
     } else {
-        parallel::over_parts(all_rows, threads, |rows| pass(rows, 0..panels));
+        parallel::over_parts(all_rows, threads, |rows| work(rows, 0..panels));
     }
+}
+
+/// [`rows`] where the outputs would leave most lanes empty: the rows become the lanes. The sums are the same chains.
+fn few_outputs<T: Element>(
+    weight: &[T],
+    x: &[T],
+    inputs: usize,
+    bias: Option<&[T]>,
+    activation: Activation,
+    output: &mut [T],
+) {
+    let (all_rows, outputs) = (x.len() / inputs, weight.len() / inputs);
+    let mut turned = vec![T::zero(); output.len()];
+    let (rows_as_weight, weight_as_rows) =
+        (Weight::plain(x, all_rows, inputs), Patches::matrix(weight, inputs));
+    pass(rows_as_weight, &weight_as_rows, None, Activation::Identity, &mut turned);
+    for (row, output) in output.chunks_exact_mut(outputs).enumerate() {
+        for (output, turned) in output.iter_mut().zip(turned.chunks_exact(all_rows)) {
+            *output = turned[row];
+        }
+    }
+    let output = Output::new(output, outputs);
+    on_this_processor(Finish { bias, activation, rows: 0..all_rows, columns: 0..outputs, output: &output });
 }
 
 /// Some rows against some panels, on one thread.
@@ -140,43 +203,55 @@ impl<T: Element> WithSimd for Pass<'_, T> {
                     }
                     done += tall;
                 }
-                let columns = group.start * self.width..outputs.min(group.end * self.width);
-                self.finish(simd, first..first + count, columns);
+                let finish = Finish {
+                    bias: self.bias,
+                    activation: self.activation,
+                    rows: first..first + count,
+                    columns: group.start * self.width..outputs.min(group.end * self.width),
+                    output: self.output,
+                };
+                finish.with_simd(simd);
             }
         }
     }
 }
 
-impl<T: Element> Pass<'_, T> {
-    /// Adds the bias and applies the activation to sums that the cache still holds.
+/// Adds the bias and applies the activation to sums that the cache still holds.
+struct Finish<'a, T> {
+    bias: Option<&'a [T]>,
+    activation: Activation,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    output: &'a Output<'a, T>,
+}
+
+impl<T: Element> WithSimd for Finish<'_, T> {
+    type Output = ();
+
     #[inline(always)]
-    fn finish<S: Simd>(&self, simd: S, rows: Range<usize>, columns: Range<usize>) {
+    fn with_simd<S: Simd>(self, simd: S) {
         // One loop for each activation, so that none asks for it in its midst.
         match self.activation {
             Activation::Identity if self.bias.is_none() => {}
-            Activation::Identity => self.finish_with(simd, Activation::Identity, rows, columns),
-            Activation::Relu => self.finish_with(simd, Activation::Relu, rows, columns),
-            Activation::Tanh => self.finish_with(simd, Activation::Tanh, rows, columns),
-            Activation::Silu => self.finish_with(simd, Activation::Silu, rows, columns),
-            Activation::Gelu => self.finish_with(simd, Activation::Gelu, rows, columns),
+            Activation::Identity => self.run(simd, Activation::Identity),
+            Activation::Relu => self.run(simd, Activation::Relu),
+            Activation::Tanh => self.run(simd, Activation::Tanh),
+            Activation::Silu => self.run(simd, Activation::Silu),
+            Activation::Gelu => self.run(simd, Activation::Gelu),
         }
     }
+}
 
+impl<T: Element> Finish<'_, T> {
     #[inline(always)]
-    fn finish_with<S: Simd>(
-        &self,
-        simd: S,
-        activation: Activation,
-        rows: Range<usize>,
-        columns: Range<usize>,
-    ) {
+    fn run<S: Simd>(&self, simd: S, activation: Activation) {
         let width = Lanes::<S, T>::width();
-        for row in rows {
+        for row in self.rows.clone() {
             // SAFETY: threads work on different rows or different panels, so nobody else has this piece.
-            let output = unsafe { self.output.piece(row, columns.clone()) };
+            let output = unsafe { self.output.piece(row, self.columns.clone()) };
             match self.bias {
                 Some(bias) => {
-                    let bias = &bias[columns.clone()];
+                    let bias = &bias[self.columns.clone()];
                     for (output, bias) in output.chunks_mut(width).zip(bias.chunks(width)) {
                         let before = Lanes::load(simd, output) + Lanes::load(simd, bias);
                         activation.apply(before).store(output);

@@ -1,8 +1,14 @@
 //! The general matrix product, for gradients: the tuned kernels of the `gemm` crate under the thread policy of
 //! [`super::super::parallel`]. It gives the same result for the same shape, which is all that gradients need.
 
+use super::super::activation::Activation;
 use super::super::lanes::Element;
 use super::super::parallel;
+use super::super::patches::Patches;
+use super::forward::Weight;
+
+/// Sums of no more terms than this are left to the forward product.
+const FEW_OUTPUTS: usize = 16;
 
 /// A row-major matrix, possibly seen transposed.
 #[derive(Clone, Copy)]
@@ -63,4 +69,30 @@ pub(in crate::ops) fn multiply<T: Element>(output: &mut [T], a: Matrix<T>, b: Ma
             parallel::parallelism(),
         );
     }
+}
+
+/// The gradient of the inputs, `gradient · weight`: `[N, K]` from the gradient `[N, O]` before the activation and the
+/// weight `[O, K]`.
+pub(in crate::ops) fn inputs_gradient<T: Element>(
+    gradient: &[T],
+    weight: &[T],
+    [rows, outputs, inputs]: [usize; 3],
+) -> Vec<T> {
+    let mut result = vec![T::zero(); rows * inputs];
+    if outputs <= FEW_OUTPUTS && outputs > 0 {
+        // Short sums: the general product would spend its time on laying out.
+        let mut turned = vec![T::zero(); weight.len()];
+        for (output, weight) in weight.chunks_exact(inputs.max(1)).enumerate() {
+            for (input, &value) in weight.iter().enumerate() {
+                turned[input * outputs + output] = value;
+            }
+        }
+        let (weight, gradient) =
+            (Weight::plain(&turned, inputs, outputs), Patches::matrix(gradient, outputs));
+        super::rows(weight, &gradient, None, Activation::Identity, &mut result);
+    } else {
+        let gradient = Matrix::new(gradient, rows, outputs);
+        multiply(&mut result, gradient, Matrix::new(weight, outputs, inputs), false);
+    }
+    result
 }

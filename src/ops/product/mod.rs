@@ -11,7 +11,7 @@ mod panels;
 mod weight_gradient;
 
 pub(super) use forward::{Weight, rows};
-pub(super) use general::{Matrix, multiply};
+pub(super) use general::{Matrix, inputs_gradient, multiply};
 pub(super) use panels::PackedWeight;
 #[cfg(target_arch = "x86_64")]
 pub(super) use panels::transpose_avx;

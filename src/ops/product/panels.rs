@@ -42,11 +42,6 @@ impl<T: Element> PackedWeight<T> {
         pack(weight, inputs, width, &mut panels);
         Self { panels, outputs, inputs }
     }
-
-    /// K.
-    pub(in crate::ops) fn inputs(&self) -> usize {
-        self.inputs
-    }
 }
 
 /// Lays out the rows of `weight` in as many panels as they fill; the last one's missing outputs become zeros.

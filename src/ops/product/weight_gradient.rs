@@ -19,6 +19,9 @@ const ROWS_AT_A_TIME: usize = 192;
 /// Matrices with more weights than this are left to the general product.
 const SMALL_WEIGHT: usize = 1 << 14;
 
+/// Weights with no more outputs than this have the inputs as lanes.
+const FEW_OUTPUTS: usize = 4;
+
 /// `[outputs, row length of x]` from the gradient `[rows, outputs]` before the activation and the inputs.
 pub(in crate::ops) fn weight_gradient<T: Element>(gradient: &[T], outputs: usize, x: &Patches<T>) -> Vec<T> {
     let inputs = x.row_len();
@@ -27,6 +30,19 @@ pub(in crate::ops) fn weight_gradient<T: Element>(gradient: &[T], outputs: usize
         return result;
     }
     let rows = gradient.len() / outputs;
+    if outputs <= FEW_OUTPUTS
+        && inputs > outputs
+        && let Some(x) = x.as_matrix(rows)
+    {
+        // The inputs fill more lanes; each sum is the same.
+        let turned = weight_gradient(x, inputs, &Patches::matrix(gradient, outputs));
+        for (input, turned) in turned.chunks_exact(outputs).enumerate() {
+            for (output, &value) in turned.iter().enumerate() {
+                result[output * inputs + input] = value;
+            }
+        }
+        return result;
+    }
     if let Some(values) = x.as_matrix(rows)
         && (result.len() > SMALL_WEIGHT || rows < outputs.max(inputs))
     {
