@@ -1,13 +1,14 @@
 //! The LSTM: one cell, one step, and an unroll over time with episode starts.
 //!
 //! A state row is `[2H]`: hidden values, then cells (h, c). The unroll projects the inputs of all steps in one product
-//! and then walks through time; its backward pass recomputes the gates from the kept states (one product for all
-//! steps) instead of storing them. Row-invariant: a sequence's results depend on that sequence only, bit for bit,
+//! and then walks through time, keeping the gates where gradients are wanted. Row-invariant: a sequence's results depend on that sequence only, bit for bit,
 //! and [`lstm_step`] after step gives the bits of [`lstm_unroll`].
 
 mod cell;
 mod kernels;
 mod recurrence;
+
+use std::sync::OnceLock;
 
 use candle_core::{DType, Result, Tensor};
 
@@ -54,8 +55,16 @@ pub fn lstm_unroll(
     let projected = projected.reshape((steps, rows, 4 * hidden))?;
     let states = if storage::is_native(x) {
         let starts = starts.flatten_all()?.to_vec1()?;
-        let recurrence =
-            Recurrence { steps, rows, hidden, starts, prepared: hidden_weight.prepared.cloned() };
+        let tracked = [&projected, state, hidden_weight.tensor].iter().any(|tensor| tensor.track_op());
+        let recurrence = Recurrence {
+            steps,
+            rows,
+            hidden,
+            starts,
+            prepared: hidden_weight.prepared.cloned(),
+            gates: OnceLock::new(),
+            keep_gates: tracked,
+        };
         projected.apply_op3(&state.contiguous()?, &hidden_weight.tensor.contiguous()?, recurrence)?
     } else {
         composed_recurrence(&projected, state, starts, hidden_weight.tensor)?

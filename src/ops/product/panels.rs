@@ -44,6 +44,22 @@ impl<T: Element> PackedWeight<T> {
     }
 }
 
+impl<T: Element> PackedWeight<T> {
+    /// Lays out the transpose of a row-major `[inputs, outputs]` weight.
+    pub(in crate::ops) fn transposed(weight: &[T], inputs: usize, outputs: usize) -> Self {
+        assert_eq!(weight.len(), outputs * inputs, "a value for each place");
+        let width = panel_width::<T>();
+        let mut panels = vec![T::zero(); outputs.div_ceil(width) * width * inputs];
+        for (index, panel) in panels.chunks_exact_mut((width * inputs).max(1)).enumerate() {
+            let lanes = index * width..outputs.min((index + 1) * width);
+            for (lane, weight) in panel.chunks_exact_mut(width).zip(weight.chunks_exact(outputs)) {
+                lane[..lanes.len()].copy_from_slice(&weight[lanes.clone()]);
+            }
+        }
+        Self { panels, outputs, inputs }
+    }
+}
+
 /// Lays out the rows of `weight` in as many panels as they fill; the last one's missing outputs become zeros.
 pub(super) fn pack<T: Element>(weight: &[T], inputs: usize, width: usize, panels: &mut [T]) {
     if inputs == 0 {
