@@ -23,16 +23,18 @@
 //! | [`rms_norm`]`(x, weight, epsilon)` | `[.., D]`, `[D]` | `[.., D]` |
 //! | [`layer_norm`]`(x, weight, bias, epsilon)` | `[.., D]`, `[D]`, `[D]` | `[.., D]` |
 //! | [`rotary`]`(x, cosine, sine, positions)` | `[N, H, D]`, `[P, D/2]` twice, `u32` `[N]` | `[N, H, D]` |
+//! | [`attention`]`(q, k, v, sequences, scale)` | `[N, H, D]`, `[N, G, D]` twice | `[N, H, D]` |
 //! | [`swiglu`]`(gate, up)` | any shape, twice | the same |
 //!
 //! Actors that work on plain slices have twins that give the same bits: [`PreparedLinear`],
 //! [`log_prob_and_entropy`], [`sample_categorical`],
-//! [`squashed_log_prob_and_entropy`], [`sample_before_squashing`]. The thread policy is in [`with_threads`].
+//! [`squashed_log_prob_and_entropy`], [`sample_before_squashing`], [`PagedAttention`]. The thread policy is in [`with_threads`].
 
 // Inner loops must be inlined into the function that was compiled for the chosen instruction set.
 #![allow(clippy::inline_always)]
 
 mod activation;
+mod attention;
 mod categorical;
 mod conv;
 mod elementary;
@@ -54,6 +56,7 @@ mod swiglu;
 mod testing;
 
 pub use activation::{Activation, silu};
+pub use attention::{KEY_TILE, PagedAttention, PagedQueries, Sequence, attention};
 pub use categorical::{MASKED, argmax, categorical, log_prob_and_entropy, mask_logits, sample_categorical};
 pub use conv::conv2d;
 pub use embedding::embedding;

@@ -11,29 +11,29 @@ use super::lanes::{Element, Lanes};
 /// An element type whose registers can be reduced to one value.
 pub(super) trait Reduce: Element {
     /// The sum of all lanes.
-    fn sum<S: Simd>(lanes: Lanes<S, Self>) -> Self;
+    fn sum_of_lanes<S: Simd>(lanes: Lanes<S, Self>) -> Self;
     /// The greatest lane. With a NaN among the lanes, any of them.
-    fn max<S: Simd>(lanes: Lanes<S, Self>) -> Self;
+    fn greatest_lane<S: Simd>(lanes: Lanes<S, Self>) -> Self;
 }
 
 impl Reduce for f32 {
     #[inline(always)]
-    fn sum<S: Simd>(lanes: Lanes<S, Self>) -> Self {
+    fn sum_of_lanes<S: Simd>(lanes: Lanes<S, Self>) -> Self {
         lanes.simd.reduce_sum_f32s(lanes.vector)
     }
     #[inline(always)]
-    fn max<S: Simd>(lanes: Lanes<S, Self>) -> Self {
+    fn greatest_lane<S: Simd>(lanes: Lanes<S, Self>) -> Self {
         lanes.simd.reduce_max_f32s(lanes.vector)
     }
 }
 
 impl Reduce for f64 {
     #[inline(always)]
-    fn sum<S: Simd>(lanes: Lanes<S, Self>) -> Self {
+    fn sum_of_lanes<S: Simd>(lanes: Lanes<S, Self>) -> Self {
         lanes.simd.reduce_sum_f64s(lanes.vector)
     }
     #[inline(always)]
-    fn max<S: Simd>(lanes: Lanes<S, Self>) -> Self {
+    fn greatest_lane<S: Simd>(lanes: Lanes<S, Self>) -> Self {
         lanes.simd.reduce_max_f64s(lanes.vector)
     }
 }
@@ -71,7 +71,7 @@ pub(super) fn dot_scaled<S: Simd, T: Reduce>(simd: S, a: &[T], b: &[T], c: Optio
         }
         first = value.multiply_add(Lanes::load(simd, &b[start..]), first);
     }
-    T::sum((first + second) + (third + fourth))
+    T::sum_of_lanes((first + second) + (third + fourth))
 }
 
 /// `Σ a_i`.
@@ -89,7 +89,7 @@ pub(super) fn sum<S: Simd, T: Reduce>(simd: S, a: &[T]) -> T {
     for start in (whole..a.len()).step_by(width) {
         first = first + Lanes::load(simd, &a[start..]);
     }
-    T::sum((first + second) + (third + fourth))
+    T::sum_of_lanes((first + second) + (third + fourth))
 }
 
 #[cfg(test)]
