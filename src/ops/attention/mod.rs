@@ -64,7 +64,8 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, sequences: &[Sequence], sca
     let sizes = check(q, k, v, scale)?;
     check_sequences(sequences, q.dim(0)?)?;
     if storage::is_native(q) {
-        let operator = Attention { sizes, sequences: sequences.to_vec(), log_sums: OnceLock::new() };
+        let sequences = sequences.iter().filter(|sequence| !sequence.rows.is_empty()).cloned().collect();
+        let operator = Attention { sizes, sequences, log_sums: OnceLock::new() };
         q.contiguous()?.apply_op3(&k.contiguous()?, &v.contiguous()?, operator)
     } else {
         composed(q, k, v, sequences, scale)
@@ -89,7 +90,7 @@ fn check(q: &Tensor, k: &Tensor, v: &Tensor, scale: f64) -> Result<Sizes> {
     }
 }
 
-/// Makes sure that the sequences' rows are 0..n, each once, and that their prefixes are rows before or after them.
+/// Makes sure that the sequences' rows are 0..n, each once, and that each prefix is rows of other sequences.
 fn check_sequences(sequences: &[Sequence], n: usize) -> Result<()> {
     for (index, Sequence { prefix, rows }) in sequences.iter().enumerate() {
         let problem = if rows.start > rows.end || rows.end > n {
