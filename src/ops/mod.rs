@@ -20,37 +20,54 @@
 //! | [`squashed_gaussian`]`(mean, log_std, before)` | `[N, D]` each | `[N, 2]`: log-probability, entropy |
 //! | [`lstm_step`]`(x, state, parameters)` | `[N, I]`, `[N, 2H]` (h, c) | `[N, 2H]` |
 //! | [`lstm_unroll`]`(x, state, starts, parameters)` | `[T, N, I]`, `[N, 2H]`, `u8` `[T, N]` | `[T, N, H]`, `[T, N, 2H]` |
+//! | [`embedding`]`(weight, ids)` | `[V, D]`, `u32` `[..]` | `[.., D]` |
+//! | [`rms_norm`]`(x, weight, epsilon)` | `[.., D]`, `[D]` | `[.., D]` |
+//! | [`layer_norm`]`(x, weight, bias, epsilon)` | `[.., D]`, `[D]`, `[D]` | `[.., D]` |
+//! | [`rotary`]`(x, cosine, sine, positions)` | `[N, H, D]`, `[P, D/2]` twice, `u32` `[N]` | `[N, H, D]` |
+//! | [`attention`]`(q, k, v, sequences, scale)` | `[N, H, D]`, `[N, G, D]` twice | `[N, H, D]` |
+//! | [`swiglu`]`(gate, up)` | any shape, twice | the same |
 //!
 //! Weights may be given laid out ([`PreparedWeight`]), which gives the same bits. So do the twins for actors that work
 //! on plain slices: [`log_prob_and_entropy`], [`sample_categorical`], [`squashed_log_prob_and_entropy`],
-//! [`sample_before_squashing`]. The thread policy is in [`with_threads`].
+//! [`sample_before_squashing`], [`PagedAttention`]. The thread policy is in [`with_threads`].
 
 // Inner loops must be inlined into the function that was compiled for the chosen instruction set.
 #![allow(clippy::inline_always)]
 
 mod activation;
+mod attention;
 mod categorical;
 mod conv;
 mod elementary;
+mod embedding;
 mod gaussian;
 mod lanes;
 mod linear;
 mod lstm;
 mod max_pool;
+mod norm;
 mod parallel;
 mod patches;
 mod prepared;
 mod product;
+mod reduce;
+mod rotary;
 mod storage;
+mod swiglu;
 #[cfg(test)]
 mod testing;
 
 pub use activation::{Activation, activate};
+pub use attention::{KEY_TILE, PagedAttention, PagedQueries, Sequence, attention};
 pub use categorical::{MASKED, argmax, categorical, log_prob_and_entropy, mask_logits, sample_categorical};
 pub use conv::conv2d;
+pub use embedding::embedding;
 pub use gaussian::{sample_before_squashing, squashed_gaussian, squashed_log_prob_and_entropy};
 pub use linear::linear;
 pub use lstm::{LstmParameters, lstm_cell, lstm_step, lstm_unroll};
 pub use max_pool::max_pool2d;
+pub use norm::{layer_norm, rms_norm};
 pub use parallel::{threads, with_threads};
 pub use prepared::{PreparedWeight, WeightRef};
+pub use rotary::rotary;
+pub use swiglu::swiglu;
