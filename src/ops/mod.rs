@@ -42,6 +42,7 @@ mod product;
 mod storage;
 #[cfg(test)]
 mod testing;
+mod vocabulary;
 
 pub use activation::{Activation, silu};
 pub use categorical::{MASKED, argmax, categorical, log_prob_and_entropy, mask_logits, sample_categorical};
@@ -51,3 +52,4 @@ pub use linear::{PreparedLinear, linear};
 pub use lstm::{LstmParameters, lstm_cell, lstm_step, lstm_unroll};
 pub use max_pool::max_pool2d;
 pub use parallel::{threads, with_threads};
+pub use vocabulary::vocabulary_log_prob;
