@@ -29,6 +29,7 @@
 
 mod activation;
 mod categorical;
+mod columns;
 mod conv;
 mod elementary;
 mod gaussian;
@@ -39,6 +40,7 @@ mod max_pool;
 mod parallel;
 mod patches;
 mod product;
+mod sampling;
 mod storage;
 #[cfg(test)]
 mod testing;
@@ -52,4 +54,5 @@ pub use linear::{PreparedLinear, linear};
 pub use lstm::{LstmParameters, lstm_cell, lstm_step, lstm_unroll};
 pub use max_pool::max_pool2d;
 pub use parallel::{threads, with_threads};
+pub use sampling::{Sampled, Sampling, SamplingScratch, sample_token};
 pub use vocabulary::vocabulary_log_prob;

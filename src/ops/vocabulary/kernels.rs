@@ -1,7 +1,6 @@
 //! What happens to a tile of logits once the product has made it: summed up on the way forward, turned into their own
 //! gradient on the way back.
 
-use candle_core::WithDType;
 use pulp::{Simd, WithSimd};
 
 use super::super::lanes::{Element, Lanes};

@@ -2,23 +2,20 @@
 //!
 //! A row is cut into chunks of [`CHUNK`] logits from its first. With `z = logit / temperature` a chunk comes to its
 //! maximum `m`, `s = Σ exp(z - m)` and `w = Σ exp(z - m) (z - m)` ([`Part`]); the parts are merged in the order of
-//! their chunks ([`LogSum`]), which gives `log p = z - m - ln s` and the entropy `ln s - w / s`. Inside a chunk value
-//! `i` belongs to column `i mod 64`, columns are summed from top to bottom and then folded in halves: one order,
-//! whatever the vector width. A learner that makes the logits chunk by chunk and a generator that has them all
-//! therefore come to the same bits.
+//! their chunks ([`LogSum`]), which gives `log p = z - m - ln s` and the entropy `ln s - w / s`. Inside a chunk the
+//! sums run down columns ([`super::super::columns`]). A learner that makes the logits chunk by chunk and a generator
+//! that has them all therefore come to the same bits.
 //!
 //! A logit of -∞ has probability 0 and counts for nothing; a NaN or +∞ turns the sum into a NaN.
 
 use candle_core::WithDType;
 use pulp::Simd;
 
+use super::super::columns::{COLUMNS, Largest, Sum, folded};
 use super::super::lanes::{Element, Lanes};
 
 /// Logits in a chunk.
 pub(in super::super) const CHUNK: usize = 1024;
-
-/// Columns of a chunk: as many as the widest register has lanes, times enough to hide the latency of a sum.
-const COLUMNS: usize = 64;
 
 /// Where maxima start from: below every logit but -∞, and finite, so that no difference to it is a NaN.
 const LOWEST: f64 = -1e38;
@@ -49,19 +46,10 @@ impl<T: Element> Part<T> {
     /// Goes over the logits of a chunk (at most [`CHUNK`]), each multiplied by `inverse` (positive).
     #[inline(always)]
     pub(in super::super) fn of<S: Simd>(simd: S, logits: &[T], inverse: T) -> Self {
-        let (blocks, tail) = logits.as_chunks::<COLUMNS>();
-        // Logits of -∞ fill the last block up: they count for nothing.
-        let mut last = [T::constant(f64::NEG_INFINITY); COLUMNS];
-        last[..tail.len()].copy_from_slice(tail);
-        let last = if tail.is_empty() { &[][..] } else { std::slice::from_ref(&last) };
-
-        let mut maxima = [T::constant(LOWEST); COLUMNS];
-        for block in blocks.iter().chain(last) {
-            raise(simd, block, inverse, &mut maxima);
-        }
-        let max = folded::<S, T, Largest>(simd, maxima);
+        let blocks = Blocks::of(logits);
+        let max = folded::<S, T, Largest>(simd, blocks.maxima(simd, inverse));
         let (mut sums, mut weighted) = ([T::zero(); COLUMNS], [T::zero(); COLUMNS]);
-        for block in blocks.iter().chain(last) {
+        for block in blocks.iter() {
             accumulate(simd, block, inverse, max, &mut sums, &mut weighted);
         }
         Self { max, sum: folded::<S, T, Sum>(simd, sums), weighted: folded::<S, T, Sum>(simd, weighted) }
@@ -70,6 +58,37 @@ impl<T: Element> Part<T> {
     /// The scaled maximum of the chunk.
     pub(in super::super) fn max(&self) -> T {
         self.max
+    }
+}
+
+/// A chunk cut into lines of [`COLUMNS`] logits, the last filled up with -∞, which counts for nothing.
+pub(in super::super) struct Blocks<'a, T> {
+    full: &'a [[T; COLUMNS]],
+    last: Option<[T; COLUMNS]>,
+}
+
+impl<'a, T: Element> Blocks<'a, T> {
+    #[inline(always)]
+    pub(in super::super) fn of(logits: &'a [T]) -> Self {
+        let (full, tail) = logits.as_chunks::<COLUMNS>();
+        let mut last = [T::constant(f64::NEG_INFINITY); COLUMNS];
+        last[..tail.len()].copy_from_slice(tail);
+        Self { full, last: (!tail.is_empty()).then_some(last) }
+    }
+
+    #[inline(always)]
+    fn iter(&self) -> impl Iterator<Item = &[T; COLUMNS]> {
+        self.full.iter().chain(&self.last)
+    }
+
+    /// The maximum of each column, each logit multiplied by `inverse`.
+    #[inline(always)]
+    pub(in super::super) fn maxima<S: Simd>(&self, simd: S, inverse: T) -> [T; COLUMNS] {
+        let mut maxima = [T::constant(LOWEST); COLUMNS];
+        for block in self.iter() {
+            raise(simd, block, inverse, &mut maxima);
+        }
+        maxima
     }
 }
 
@@ -106,42 +125,6 @@ fn accumulate<S: Simd, T: Element>(
         let term = zero.where_less(e, e * difference, zero);
         (Lanes::load(simd, weighted) + term).store(weighted);
     }
-}
-
-/// How two registers of columns become one.
-trait Fold {
-    fn pair<S: Simd, T: Element>(a: Lanes<S, T>, b: Lanes<S, T>) -> Lanes<S, T>;
-}
-
-struct Sum;
-impl Fold for Sum {
-    #[inline(always)]
-    fn pair<S: Simd, T: Element>(a: Lanes<S, T>, b: Lanes<S, T>) -> Lanes<S, T> {
-        a + b
-    }
-}
-
-struct Largest;
-impl Fold for Largest {
-    #[inline(always)]
-    fn pair<S: Simd, T: Element>(a: Lanes<S, T>, b: Lanes<S, T>) -> Lanes<S, T> {
-        a.where_less(b, b, a)
-    }
-}
-
-/// Folds the upper half of the columns onto the lower until one is left.
-#[inline(always)]
-fn folded<S: Simd, T: Element, F: Fold>(simd: S, mut columns: [T; COLUMNS]) -> T {
-    let width = Lanes::<S, T>::width();
-    let mut half = COLUMNS / 2;
-    while half > 0 {
-        let (low, high) = columns.split_at_mut(half);
-        for (low, high) in low.chunks_mut(width).zip(high[..half].chunks(width)) {
-            F::pair(Lanes::load(simd, low), Lanes::load(simd, high)).store(low);
-        }
-        half /= 2;
-    }
-    columns[0]
 }
 
 /// The parts of a row merged, in `f64` whatever the type of the logits: relative to the maximum of them all.

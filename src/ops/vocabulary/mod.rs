@@ -28,7 +28,7 @@ use super::storage::{self, by_type, refuse, values};
 
 use kernels::{Differentiate, RowGradient, RowPart, Summarise};
 
-pub(super) use log_sum::{CHUNK, LogSum, Part, inverse_temperature};
+pub(super) use log_sum::{Blocks, CHUNK, LogSum, Part, inverse_temperature};
 
 /// Rows whose logits of one chunk stay in the cache between the product and what is done with them.
 const TILE: usize = 96;
