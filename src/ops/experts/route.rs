@@ -138,8 +138,8 @@ impl<T: Element> WithSimd for Forward<'_, T> {
             if self.normalise {
                 softmax(simd, weights);
                 // The other logits cancel out, but not a NaN among them.
-                if let Some(&nan) = logits.iter().find(|logit| **logit != **logit) {
-                    weights.fill(nan);
+                if logits.iter().any(|logit| logit.to_f64().is_nan()) {
+                    weights.fill(T::constant(f64::NAN));
                 }
             }
         }

@@ -139,7 +139,7 @@ pub fn sample_token(
 
 /// What a row comes to, and what each of its chunks does.
 fn sum(logits: &[f32], inverse: f32, parts: &mut Vec<Part<f32>>) -> LogSum {
-    on_this_processor(Parts { logits, inverse, parts });
+    on_this_processor(SumChunks { logits, inverse, parts });
     let mut sum = LogSum::EMPTY;
     for &part in parts.iter() {
         sum.add(part);
@@ -147,13 +147,14 @@ fn sum(logits: &[f32], inverse: f32, parts: &mut Vec<Part<f32>>) -> LogSum {
     sum
 }
 
-struct Parts<'a> {
+/// Sums up each chunk of a row.
+struct SumChunks<'a> {
     logits: &'a [f32],
     inverse: f32,
     parts: &'a mut Vec<Part<f32>>,
 }
 
-impl WithSimd for Parts<'_> {
+impl WithSimd for SumChunks<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -175,7 +176,7 @@ fn draw(logits: &[f32], inverse: f32, parts: &[Part<f32>], sum: &LogSum, random:
     let logits = &logits[first..logits.len().min(first + CHUNK)];
     let mut weights = [0.0; CHUNK];
     let weights = &mut weights[..logits.len()];
-    on_this_processor(Weights { logits, inverse, max: part.max(), weights });
+    on_this_processor(Exponentials { logits, inverse, max: part.max(), weights });
     // The parts were summed in another order: take the share of this sum.
     let total: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
     first + pass(weights.iter().map(|&weight| f64::from(weight)), uniform * total).0
@@ -198,14 +199,14 @@ fn pass(masses: impl Iterator<Item = f64>, mut target: f64) -> (usize, f64) {
 }
 
 /// `exp(logit · inverse - max)` of the logits of a chunk.
-struct Weights<'a> {
+struct Exponentials<'a> {
     logits: &'a [f32],
     inverse: f32,
     max: f32,
     weights: &'a mut [f32],
 }
 
-impl WithSimd for Weights<'_> {
+impl WithSimd for Exponentials<'_> {
     type Output = ();
 
     #[inline(always)]

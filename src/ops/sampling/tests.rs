@@ -117,10 +117,10 @@ fn candidate_sets_are_those_of_plain_sorting() {
     for (count, scale) in [(1, 1.0), (5, 1.0), (63, 2.0), (1500, 3.0), (9000, 0.1)] {
         let mut logits = random_logits(count, scale);
         // Ties in every place, and masked tokens.
-        for i in 0..count {
+        for (i, logit) in logits.iter_mut().enumerate() {
             match i % 11 {
-                3 => logits[i] = (logits[i] * 4.0).round() / 4.0,
-                7 if count > 5 => logits[i] = f32::NEG_INFINITY,
+                3 => *logit = (*logit * 4.0).round() / 4.0,
+                7 if count > 5 => *logit = f32::NEG_INFINITY,
                 _ => {}
             }
         }

@@ -1,7 +1,7 @@
 //! The vocabulary head against finite differences, its composed form, and itself in other batches.
 
 use super::super::parallel::with_threads;
-use super::super::testing::{check_gradients, close, offset, pseudo_random};
+use super::super::testing::{ARCHITECTURE, check_gradients, close, offset, pseudo_random};
 use super::*;
 use candle_core::{Device, Var};
 
@@ -189,4 +189,33 @@ fn what_does_not_fit_is_refused_by_name() {
     }
     let beyond = Tensor::new(&[0_u32, 4], &Device::Cpu).unwrap();
     assert!(message(&x, &weight, &beyond, 1.0).contains("target 4 of row 1 is not below 4"));
+}
+
+#[test]
+fn every_instruction_set_gives_the_same_results() {
+    let (n, d, v) = (14, 19, CHUNK + 37);
+    let x = Var::from_tensor(&pseudo_random(&[n, d], 1, DType::F32)).unwrap();
+    let weight = Var::from_tensor(&pseudo_random(&[v, d], 2, DType::F32)).unwrap();
+    let everything = || {
+        let result = vocabulary_log_prob(&x, &weight, &targets(n, v), 1.0).unwrap();
+        let gradients = result.sum_all().unwrap().backward().unwrap();
+        [gradients.get(&x).unwrap().clone(), gradients.get(&weight).unwrap().clone(), result]
+    };
+    let widest = everything();
+    for architecture in narrower() {
+        ARCHITECTURE.set(Some(architecture));
+        let narrower = everything();
+        ARCHITECTURE.set(None);
+        for (narrower, widest) in narrower.iter().zip(&widest) {
+            close(narrower, widest, 1e-5);
+        }
+    }
+}
+
+fn narrower() -> Vec<pulp::Arch> {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(v3) = pulp::x86::V3::try_new() {
+        return vec![pulp::Arch::Scalar, pulp::Arch::V3(v3)];
+    }
+    vec![pulp::Arch::Scalar]
 }
