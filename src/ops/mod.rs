@@ -26,10 +26,16 @@
 //! | [`rotary`]`(x, cosine, sine, positions)` | `[N, H, D]`, `[P, D/2]` twice, `u32` `[N]` | `[N, H, D]` |
 //! | [`attention`]`(q, k, v, sequences, scale)` | `[N, H, D]`, `[N, G, D]` twice | `[N, H, D]` |
 //! | [`swiglu`]`(gate, up)` | any shape, twice | the same |
+//! | [`vocabulary_log_prob`]`(x, weight, targets, temperature)` | `[N, D]`, `[V, D]`, `u32` `[N]` | `[N, 2]`: log-probability, entropy |
+//! | [`route`]`(logits, k, normalise, forced)` | `[N, E]`, `u32` `[N, k]` | `u32` `[N, k]`: expert ids, `[N, k]`: weights |
+//! | [`dispatch`]`(x, plan)` | `[N, D]` | `[N·k, D]`, grouped by expert |
+//! | [`expert_linear`]`(x, weight, plan)` | `[N·k, K]`, `[E, O, K]` | `[N·k, O]` |
+//! | [`combine`]`(y, weights, plan)` | `[N·k, D]`, `[N, k]` | `[N, D]` |
+//! | [`mixture`]`(x, ids, weights, gate, up, down)` | `[N, D]`, `u32` `[N, k]`, `[N, k]`, `[E, F, D]` twice, `[E, D, F]` | `[N, D]` |
 //!
 //! Weights may be given laid out ([`PreparedWeight`]), which gives the same bits. So do the twins for actors that work
 //! on plain slices: [`log_prob_and_entropy`], [`sample_categorical`], [`squashed_log_prob_and_entropy`],
-//! [`sample_before_squashing`], [`PagedAttention`]. The thread policy is in [`with_threads`].
+//! [`sample_before_squashing`], [`PagedAttention`], [`sample_token`]. The thread policy is in [`with_threads`].
 
 // Inner loops must be inlined into the function that was compiled for the chosen instruction set.
 #![allow(clippy::inline_always)]
@@ -37,9 +43,11 @@
 mod activation;
 mod attention;
 mod categorical;
+mod columns;
 mod conv;
 mod elementary;
 mod embedding;
+mod experts;
 mod gaussian;
 mod lanes;
 mod linear;
@@ -52,16 +60,19 @@ mod prepared;
 mod product;
 mod reduce;
 mod rotary;
+mod sampling;
 mod storage;
 mod swiglu;
 #[cfg(test)]
 mod testing;
+mod vocabulary;
 
 pub use activation::{Activation, activate};
 pub use attention::{KEY_TILE, PagedAttention, PagedQueries, Sequence, attention};
 pub use categorical::{MASKED, argmax, categorical, log_prob_and_entropy, mask_logits, sample_categorical};
 pub use conv::conv2d;
 pub use embedding::embedding;
+pub use experts::{ExpertPlan, combine, dispatch, expert_linear, mixture, route};
 pub use gaussian::{sample_before_squashing, squashed_gaussian, squashed_log_prob_and_entropy};
 pub use linear::linear;
 pub use lstm::{LstmParameters, lstm_cell, lstm_step, lstm_unroll};
@@ -70,4 +81,6 @@ pub use norm::{layer_norm, rms_norm};
 pub use parallel::{threads, with_threads};
 pub use prepared::{PreparedWeight, WeightRef};
 pub use rotary::rotary;
+pub use sampling::{Sampled, Sampling, SamplingScratch, sample_token};
 pub use swiglu::swiglu;
+pub use vocabulary::vocabulary_log_prob;
