@@ -9,7 +9,7 @@ use forebay::ops::{
 };
 
 use super::Pass;
-use super::networks::{tensor, variable};
+use super::networks::variable;
 
 const WIDTH: usize = 576;
 const HEADS: usize = 9;
