@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use candle_core::{Device, Result, Tensor, Var};
-use forebay::ops::{
-    Activation, Sequence, attention, linear, rms_norm, rotary, swiglu, vocabulary_log_prob,
-};
+use forebay::ops::{Activation, Sequence, attention, linear, rms_norm, rotary, swiglu, vocabulary_log_prob};
 
 use super::Pass;
 use super::networks::variable;
@@ -30,9 +28,8 @@ pub(super) fn block(sequences: usize, length: usize) -> Result<Pass> {
     let down = variable(&[WIDTH, INNER])?;
     let angle = |t: usize, i: usize| t as f64 * 10_000_f64.powf(-(i as f64) / (HEAD / 2) as f64);
     let table = |function: fn(f64) -> f64| {
-        let values: Vec<f32> = (0..length * HEAD / 2)
-            .map(|i| function(angle(i / (HEAD / 2), i % (HEAD / 2))) as f32)
-            .collect();
+        let values: Vec<f32> =
+            (0..length * HEAD / 2).map(|i| function(angle(i / (HEAD / 2), i % (HEAD / 2))) as f32).collect();
         Tensor::from_vec(values, (length, HEAD / 2), &Device::Cpu)
     };
     let (cosine, sine) = (table(f64::cos)?, table(f64::sin)?);

@@ -19,3 +19,6 @@ pub use distribution::Distribution;
 pub use network::{Policy, SequenceInput, SequenceOutput, StepInput, StepOutput};
 pub use normalizer::{Moments, Normalizer};
 pub use parameters::{Initializer, Layout, ParameterId, Parameters};
+
+#[cfg(test)]
+mod canary_tests;

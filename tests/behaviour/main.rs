@@ -11,6 +11,7 @@ mod golden;
 mod lanes;
 mod refusals;
 mod resuming;
+mod row_invariance;
 mod serial;
 mod shutdown;
 mod support;
