@@ -104,11 +104,13 @@ __device__ __forceinline__ void attend(
 
     int limit[SLOTS_OF_TEAM];
     float max[SLOTS_OF_TEAM], sum[SLOTS_OF_TEAM], result[SLOTS_OF_TEAM][COLUMNS];
+#pragma unroll
     for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
         int slot = first_slot + team + r * TEAMS;
         limit[r] = slot < slots ? queries.position(slot) : 0;
         max[r] = -INFINITY;
         sum[r] = 0.0f;
+#pragma unroll
         for (int c = 0; c < COLUMNS; ++c) result[r][c] = 0.0f;
     }
     const int last_slot = first_slot + SLOTS < slots ? first_slot + SLOTS - 1 : slots - 1;
@@ -121,15 +123,19 @@ __device__ __forceinline__ void attend(
         __syncthreads();
         float scores[SLOTS_OF_TEAM][KEYS_OF_MEMBER] = {};
         for (int column = 0; column < width; ++column) {
+#pragma unroll
             for (int j = 0; j < KEYS_OF_MEMBER; ++j) {
                 float key = kv_tile[(member + j * TEAM) * stride + column];
+#pragma unroll
                 for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
                     scores[r][j] = fmaf(q_tile[(team + r * TEAMS) * stride + column], key, scores[r][j]);
                 }
             }
         }
+#pragma unroll
         for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
             float tile_max = -INFINITY;
+#pragma unroll
             for (int j = 0; j < KEYS_OF_MEMBER; ++j) {
                 bool visible = first + member + j * TEAM <= limit[r];
                 scores[r][j] = visible ? scores[r][j] * scale : -INFINITY;
@@ -138,6 +144,7 @@ __device__ __forceinline__ void attend(
             float new_max = larger(max[r], lanes_max<TEAM>(tile_max));
             float kept = expf(max[r] - new_max);
             float tile_sum = 0.0f;
+#pragma unroll
             for (int j = 0; j < KEYS_OF_MEMBER; ++j) {
                 float p = expf(scores[r][j] - new_max);
                 tile_sum += p;
@@ -145,6 +152,7 @@ __device__ __forceinline__ void attend(
             }
             sum[r] = fmaf(sum[r], kept, lanes_sum<TEAM>(tile_sum));
             max[r] = new_max;
+#pragma unroll
             for (int c = 0; c < COLUMNS; ++c) result[r][c] *= kept;
         }
         __syncthreads();
@@ -152,10 +160,13 @@ __device__ __forceinline__ void attend(
         __syncthreads();
         for (int key = 0; key < KEYS; ++key) {
             float p[SLOTS_OF_TEAM];
+#pragma unroll
             for (int r = 0; r < SLOTS_OF_TEAM; ++r) p[r] = p_tile[(team + r * TEAMS) * (KEYS + 1) + key];
             // Columns behind the width read whatever lies there and are dropped at the end.
+#pragma unroll
             for (int c = 0; c < COLUMNS; ++c) {
                 float value = kv_tile[key * stride + member + c * TEAM];
+#pragma unroll
                 for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
                     // Selected, not multiplied by 0: the values of a later row may be NaN.
                     if (first + key <= limit[r]) result[r][c] = fmaf(p[r], value, result[r][c]);
@@ -164,10 +175,12 @@ __device__ __forceinline__ void attend(
         }
     }
 
+#pragma unroll
     for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
         int slot = first_slot + team + r * TEAMS;
         if (slot >= slots) continue;
         int64_t place = queries.place(slot);
+#pragma unroll
         for (int c = 0; c < COLUMNS; ++c) {
             int column = member + c * TEAM;
             if (column < width) out[place * width + column] = from_float<T>(result[r][c] / sum[r]);
@@ -245,11 +258,13 @@ SIZED_KERNEL(attention_backward_queries,
 
     int limit[SLOTS_OF_TEAM];
     float log_sum[SLOTS_OF_TEAM], slot_delta[SLOTS_OF_TEAM], result[SLOTS_OF_TEAM][COLUMNS];
+#pragma unroll
     for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
         int slot = first_slot + team + r * TEAMS;
         limit[r] = slot < slots ? queries.position(slot) : 0;
         log_sum[r] = slot < slots ? log_sums[queries.place(slot)] : 0.0f;
         slot_delta[r] = slot < slots ? delta[queries.place(slot)] : 0.0f;
+#pragma unroll
         for (int c = 0; c < COLUMNS; ++c) result[r][c] = 0.0f;
     }
     const int last_slot = first_slot + SLOTS < slots ? first_slot + SLOTS - 1 : slots - 1;
@@ -264,9 +279,11 @@ SIZED_KERNEL(attention_backward_queries,
         __syncthreads();
         float scores[SLOTS_OF_TEAM][KEYS_OF_MEMBER] = {}, products[SLOTS_OF_TEAM][KEYS_OF_MEMBER] = {};
         for (int column = 0; column < width; ++column) {
+#pragma unroll
             for (int j = 0; j < KEYS_OF_MEMBER; ++j) {
                 float key = k_tile[(member + j * TEAM) * stride + column];
                 float value = v_tile[(member + j * TEAM) * stride + column];
+#pragma unroll
                 for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
                     int place = (team + r * TEAMS) * stride + column;
                     scores[r][j] = fmaf(q_tile[place], key, scores[r][j]);
@@ -274,7 +291,9 @@ SIZED_KERNEL(attention_backward_queries,
                 }
             }
         }
+#pragma unroll
         for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
+#pragma unroll
             for (int j = 0; j < KEYS_OF_MEMBER; ++j) {
                 float p = expf(scores[r][j] * scale - log_sum[r]);
                 score_tile[(team + r * TEAMS) * (KEYS + 1) + member + j * TEAM] =
@@ -284,9 +303,12 @@ SIZED_KERNEL(attention_backward_queries,
         __syncthreads();
         for (int key = 0; key < KEYS; ++key) {
             float of_score[SLOTS_OF_TEAM];
+#pragma unroll
             for (int r = 0; r < SLOTS_OF_TEAM; ++r) of_score[r] = score_tile[(team + r * TEAMS) * (KEYS + 1) + key];
+#pragma unroll
             for (int c = 0; c < COLUMNS; ++c) {
                 float value = k_tile[key * stride + member + c * TEAM];
+#pragma unroll
                 for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
                     if (first + key <= limit[r]) result[r][c] = fmaf(of_score[r], value, result[r][c]);
                 }
@@ -294,9 +316,11 @@ SIZED_KERNEL(attention_backward_queries,
         }
     }
 
+#pragma unroll
     for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
         int slot = first_slot + team + r * TEAMS;
         if (slot >= slots) continue;
+#pragma unroll
         for (int c = 0; c < COLUMNS; ++c) {
             int column = member + c * TEAM;
             if (column < width) dq[queries.place(slot) * width + column] = from_float<T>(result[r][c]);
@@ -332,6 +356,7 @@ SIZED_KERNEL(attention_backward_keys,
         v_tile[row * stride + column] = row < row_count ? to_float(v[place]) : 0.0f;
     }
     float key_result[COLUMNS], value_result[COLUMNS];
+#pragma unroll
     for (int c = 0; c < COLUMNS; ++c) key_result[c] = value_result[c] = 0.0f;
 
     for (int index = 0; index < task[3]; ++index) {
@@ -353,12 +378,14 @@ SIZED_KERNEL(attention_backward_keys,
             float scores[KEYS_OF_MEMBER] = {}, products[KEYS_OF_MEMBER] = {};
             for (int column = 0; column < width; ++column) {
                 float key_value = k_tile[key * stride + column], value = v_tile[key * stride + column];
+#pragma unroll
                 for (int j = 0; j < KEYS_OF_MEMBER; ++j) {
                     int place = (member + j * TEAM) * stride + column;
                     scores[j] = fmaf(q_tile[place], key_value, scores[j]);
                     products[j] = fmaf(gradient_tile[place], value, products[j]);
                 }
             }
+#pragma unroll
             for (int j = 0; j < KEYS_OF_MEMBER; ++j) {
                 int slot = tile + member + j * TEAM;
                 int64_t place = queries.place(slot < slots ? slot : tile);
@@ -370,6 +397,7 @@ SIZED_KERNEL(attention_backward_keys,
             for (int i = 0; i < KEYS; ++i) {
                 bool visible = seen && tile + i >= own_first && tile + i < slots;
                 float p = p_tile[key * (KEYS + 1) + i], of_score = score_tile[key * (KEYS + 1) + i];
+#pragma unroll
                 for (int c = 0; c < COLUMNS; ++c) {
                     int place = i * stride + member + c * TEAM;
                     if (visible) {
@@ -383,6 +411,7 @@ SIZED_KERNEL(attention_backward_keys,
 
     if (key >= row_count) return;
     int64_t place = (static_cast<int64_t>(first_row + key) * kv_heads + blockIdx.y) * width;
+#pragma unroll
     for (int c = 0; c < COLUMNS; ++c) {
         int column = member + c * TEAM;
         if (column >= width) continue;

@@ -30,6 +30,8 @@
 mod activation;
 mod categorical;
 mod conv;
+#[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
+pub(crate) mod cuda;
 mod elementary;
 mod gaussian;
 mod lanes;

@@ -21,6 +21,8 @@ use super::in_place::{InPlace, Kernel};
 use super::rmsprop::rmsprop_accumulate;
 use super::rule::{Rule, Step};
 use crate::learner::Real;
+#[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
+use crate::ops::cuda::optimizer::AdamwFactors;
 
 /// Settings of AdamW; with `weight_decay` 0 it is Adam.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -87,6 +89,25 @@ impl AdamwConfig {
     fn corrections(&self, step: &Step) -> (f64, f64) {
         let k = i32::try_from(step.update).unwrap_or(i32::MAX);
         (1.0 - self.beta1.powi(k), 1.0 - self.beta2.powi(k))
+    }
+}
+
+#[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
+impl AdamwConfig {
+    /// What the kernel of an update multiplies with.
+    pub(crate) fn factors(&self, step: &Step) -> AdamwFactors {
+        let (first_correction, second_correction) = self.corrections(step);
+        AdamwFactors {
+            keep_first: self.beta1 as f32,
+            take_first: ((1.0 - self.beta1) * step.gradient_scale) as f32,
+            keep_second: self.beta2 as f32,
+            take_second: (1.0 - self.beta2) as f32,
+            scale: step.gradient_scale as f32,
+            keep: (1.0 - step.learning_rate * self.weight_decay) as f32,
+            rate: (step.learning_rate / first_correction) as f32,
+            root_correction: second_correction.sqrt().recip() as f32,
+            epsilon: self.epsilon as f32,
+        }
     }
 }
 

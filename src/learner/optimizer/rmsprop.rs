@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 use super::in_place::{InPlace, Kernel};
 use super::rule::{Rule, Step};
 use crate::learner::Real;
+#[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
+use crate::ops::cuda::optimizer::RmspropFactors;
 
 /// Where epsilon stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +106,23 @@ pub fn rmsprop_update<F: Real>(
     };
     for ((parameter, &moment), &gradient) in parameter.iter_mut().zip(second_moment).zip(gradient) {
         *parameter = *parameter - rate * gradient / ((moment + inside).sqrt() + outside);
+    }
+}
+
+/// What the kernel of an update multiplies with.
+#[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
+pub(crate) fn rmsprop_factors(place: EpsilonPlace, decay: f64, epsilon: f64, step: &Step) -> RmspropFactors {
+    let (inside, outside) = match place {
+        EpsilonPlace::Tf => (epsilon as f32, 0.0),
+        EpsilonPlace::Torch => (0.0, epsilon as f32),
+    };
+    RmspropFactors {
+        keep: decay as f32,
+        take: (1.0 - decay) as f32,
+        scale: step.gradient_scale as f32,
+        rate: (step.learning_rate * step.gradient_scale) as f32,
+        inside,
+        outside,
     }
 }
 
