@@ -12,11 +12,8 @@ constexpr uint32_t NO_TOKEN = 0xffffffffu;
 // The key of minus infinity, which no token may have that is drawn.
 constexpr unsigned LOWEST_KEY = 0x007fffffu;
 
-struct Words {
-    uint32_t words[4];
-};
-
-__device__ __forceinline__ Words philox(const uint32_t* counter, uint32_t key0, uint32_t key1) {
+// Uniform in [0, 1) from the first two words of the Philox block, 53 bits.
+__device__ __forceinline__ double philox_uniform(const uint32_t* counter, uint32_t key0, uint32_t key1) {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     for (int round = 0; round < 10; ++round) {
         uint32_t high_a = __umulhi(0xD2511F53u, c0), low_a = 0xD2511F53u * c0;
@@ -28,12 +25,13 @@ __device__ __forceinline__ Words philox(const uint32_t* counter, uint32_t key0, 
         key0 += 0x9E3779B9u;
         key1 += 0xBB67AE85u;
     }
-    return {{c0, c1, c2, c3}};
+    uint64_t random = c0 | static_cast<uint64_t>(c1) << 32;
+    return static_cast<double>(random >> 11) * (1.0 / 9007199254740992.0);
 }
 
-// A key in the order of the floats.
+// A key in the order of the floats; zeros of both signs have one.
 __device__ __forceinline__ unsigned order_key(float value) {
-    unsigned bits = __float_as_uint(value);
+    unsigned bits = __float_as_uint(value + 0.0f);
     return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 __device__ __forceinline__ float of_order_key(unsigned key) {
@@ -45,7 +43,7 @@ template <typename T> struct Row {
     const T* logits;
     int vocabulary;
     float inverse_temperature, max;
-    float* float_scratch;
+    double* mass_scratch;
     int* int_scratch;
 
     __device__ __forceinline__ float logit(int token) const { return to_float(logits[token]); }
@@ -59,13 +57,13 @@ template <typename T> struct Row {
         return block_sum(found, int_scratch);
     }
     // The weight of the tokens with a key of at least `key`.
-    __device__ __forceinline__ float mass(unsigned key) const {
-        float found = 0.0f;
+    __device__ __forceinline__ double mass(unsigned key) const {
+        double found = 0.0;
         for (int i = threadIdx.x; i < vocabulary; i += blockDim.x) {
             float value = logit(i);
             if (order_key(value) >= key) found += weight(value);
         }
-        return block_sum(found, float_scratch);
+        return block_sum(found, mass_scratch);
     }
 };
 
@@ -88,36 +86,37 @@ template <typename T> __device__ __forceinline__ Candidates most_probable(const 
 
 template <typename T>
 __device__ __forceinline__ Candidates reaching(const Row<T>& row, Candidates candidates, float p) {
-    float border_weight = row.weight(of_order_key(candidates.border));
-    float total = row.mass(candidates.border + 1);
-    if (candidates.ties > 0) total += candidates.ties * border_weight;
-    float target = p * total;
+    double total = row.mass(candidates.border + 1);
+    if (candidates.ties > 0) total += candidates.ties * static_cast<double>(row.weight(of_order_key(candidates.border)));
+    double target = p * total;
     unsigned border = 0;
     for (unsigned bit = 0x80000000u; bit != 0; bit >>= 1) {
         unsigned key = border | bit;
-        float reached = key > candidates.border ? row.mass(key) : total;
+        double reached = key > candidates.border ? row.mass(key) : total;
         if (reached >= target) border = key;
     }
     int above = row.count(border + 1), most = candidates.ties;
     if (border != candidates.border) most = row.count(border) - above;
-    float mass = row.mass(border + 1), weight = row.weight(of_order_key(border));
+    double mass = row.mass(border + 1), weight = row.weight(of_order_key(border));
     int ties = 1;
     while (ties < most && mass + ties * weight < target) ++ties;
     return {border, above, ties < most ? ties : most};
 }
 
-// Row n draws with the Philox block of counters [N, 4], row n, under the key. A temperature of 0 takes the first of the
-// most probable tokens, with a log-probability of 0. Results [N] each.
+// Row n draws with the Philox block of counters [N, 4], row n, under the key. The log-probability is that of the
+// renormalised set; a temperature of 0 takes the first of the most probable tokens and gives its log-probability among
+// all tokens at temperature 1. Results [N] each.
 KERNEL(sample_tokens,
        (const T* logits, const uint32_t* counters, uint32_t* tokens, float* log_probs, uint32_t* candidate_counts,
         int vocabulary, float temperature, int top_k, float top_p, uint32_t key0, uint32_t key1),
        (logits, counters, tokens, log_probs, candidate_counts, vocabulary, temperature, top_k, top_p, key0, key1)) {
-    __shared__ float float_scratch[MAX_THREADS / WARP];
+    __shared__ float max_scratch[MAX_THREADS / WARP];
+    __shared__ double mass_scratch[MAX_THREADS / WARP];
     __shared__ int int_scratch[MAX_THREADS / WARP];
-    __shared__ float masses[MAX_THREADS];
+    __shared__ double masses[MAX_THREADS];
     __shared__ int ties_in[MAX_THREADS];
     __shared__ int chosen_run;
-    __shared__ float mass_before, total_mass;
+    __shared__ double mass_before, total_mass;
     const int64_t n = blockIdx.x;
     const int thread = threadIdx.x, threads = blockDim.x;
     logits += n * vocabulary;
@@ -129,7 +128,7 @@ KERNEL(sample_tokens,
         max = larger(max, value);
         broken |= value != value;
     }
-    max = block_max(max, float_scratch);
+    max = block_max(max, max_scratch);
     broken = block_sum(broken, int_scratch);
     if (broken != 0 || !(fabsf(max) < INFINITY)) {
         if (thread == 0) {
@@ -141,7 +140,7 @@ KERNEL(sample_tokens,
     }
 
     const bool greedy = temperature == 0.0f;
-    Row<T> row{logits, vocabulary, greedy ? 1.0f : 1.0f / temperature, max, float_scratch, int_scratch};
+    Row<T> row{logits, vocabulary, greedy ? 1.0f : 1.0f / temperature, max, mass_scratch, int_scratch};
     Candidates candidates = greedy ? Candidates{order_key(max), 0, 1} : most_probable(row, top_k);
     if (!greedy && top_p < 1.0f) candidates = reaching(row, candidates, top_p);
 
@@ -156,7 +155,7 @@ KERNEL(sample_tokens,
     __syncthreads();
     int ties_before = 0;
     for (int i = 0; i < thread; ++i) ties_before += ties_in[i];
-    float mass = 0.0f;
+    double mass = 0.0;
     ties = ties_before;
     for (int i = first; i < last; ++i) {
         float value = to_float(logits[i]);
@@ -167,15 +166,15 @@ KERNEL(sample_tokens,
     masses[thread] = mass;
     __syncthreads();
 
-    Words words = philox(counters + 4 * n, key0, key1);
-    float uniform = static_cast<float>(words.words[0] >> 8) * (1.0f / 16777216.0f);
+    const double uniform = philox_uniform(counters + 4 * n, key0, key1);
+    const double whole = greedy ? row.mass(LOWEST_KEY + 1) : 0.0;
     if (thread == 0) {
-        float total = 0.0f;
+        double total = 0.0;
         for (int i = 0; i < threads; ++i) total += masses[i];
-        float target = uniform * total, before = 0.0f;
+        double target = uniform * total, before = 0.0;
         int found = -1;
         for (int i = 0; i < threads; ++i) {
-            if (masses[i] > 0.0f) {
+            if (masses[i] > 0.0) {
                 // Rounding may leave the target at the end of all: then the last run that has any mass.
                 found = i;
                 mass_before = before;
@@ -188,8 +187,8 @@ KERNEL(sample_tokens,
     }
     __syncthreads();
     if (thread != chosen_run) return;
-    const float target = uniform * total_mass;
-    float cumulative = mass_before;
+    const double target = uniform * total_mass;
+    double cumulative = mass_before;
     int token = -1;
     ties = ties_before;
     for (int i = first; i < last; ++i) {
@@ -204,6 +203,7 @@ KERNEL(sample_tokens,
         }
     }
     tokens[n] = static_cast<uint32_t>(token);
-    log_probs[n] = (to_float(logits[token]) - max) * row.inverse_temperature - logf(total_mass);
+    float ln_mass = static_cast<float>(log(greedy ? whole : total_mass));
+    log_probs[n] = (to_float(logits[token]) - max) * row.inverse_temperature - ln_mass;
     candidate_counts[n] = static_cast<uint32_t>(candidates.above + candidates.ties);
 }

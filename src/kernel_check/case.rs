@@ -6,7 +6,6 @@ use crate::random::CounterRng;
 
 /// What kernels cannot do without.
 #[derive(Debug, Clone, Copy, Default)]
-#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a device is timed"))]
 pub(super) struct Work {
     /// Memory that is read or written, each value once.
     pub(super) bytes: usize,
@@ -27,13 +26,22 @@ pub(super) struct Case {
     pub(super) expected: Expected,
     /// Largest difference of a value, relative to the larger of 1 and the largest value of the same result.
     pub(super) bound: f64,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a device is timed"))]
     pub(super) work: Work,
 }
+
+/// Different values of a tensor; more would take long to draw.
+const DRAWN: usize = 1 << 20;
 
 /// Normal values that the type represents exactly.
 pub(super) fn normal(shape: &[usize], seed: u64, dtype: DType) -> Result<Tensor> {
     let mut rng = CounterRng::new(seed);
-    let values: Vec<f32> = (0..shape.iter().product()).map(|_| rng.normal() as f32).collect();
+    let count = shape.iter().product();
+    let mut values: Vec<f32> = (0..DRAWN.min(count)).map(|_| rng.normal() as f32).collect();
+    while values.len() < count {
+        let more = values.len().min(count - values.len());
+        values.extend_from_within(..more);
+    }
     Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(dtype)
 }
 

@@ -6,7 +6,7 @@ use super::Size;
 use super::case::{Case, Work, indices, normal};
 use crate::ops::cuda::lock;
 use crate::ops::cuda::sampling::{Draw, NO_TOKEN, sample};
-use crate::random::{Stream, draw, key, unit_f32};
+use crate::random::{Stream, derive_seed, key};
 
 const SEED: u64 = 11;
 
@@ -98,7 +98,8 @@ fn reference(logits: &[f64], counters: &[u32], (temperature, top_k, top_p): Sett
     order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
     let weight = |token: usize| ((logits[token] - max) / f64::from(temperature)).exp();
     if temperature == 0.0 {
-        return (order[0] as u32, 0.0, 1);
+        let whole: f64 = order.iter().map(|&token| (logits[token] - max).exp()).sum();
+        return (order[0] as u32, -whole.ln(), 1);
     }
     order.truncate(top_k.unwrap_or(usize::MAX));
     if top_p < 1.0 {
@@ -112,8 +113,9 @@ fn reference(logits: &[f64], counters: &[u32], (temperature, top_k, top_p): Sett
     }
     order.sort_unstable();
     let total: f64 = order.iter().map(|&token| weight(token)).sum();
-    let words = draw(SEED, Stream::Action, [counters[0], counters[1], counters[2], counters[3]]);
-    let target = f64::from(unit_f32(words[0])) * total;
+    let counters = [counters[0], counters[1], counters[2], counters[3]];
+    let random = derive_seed(SEED, Stream::Action, counters);
+    let target = (random >> 11) as f64 / (1_u64 << 53) as f64 * total;
     let mut cumulative = 0.0;
     let found = order.iter().find(|&&token| {
         cumulative += weight(token);

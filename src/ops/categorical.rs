@@ -12,6 +12,11 @@ use pulp::{Simd, WithSimd};
 
 use super::lanes::{Element, Lanes, on_this_processor};
 use super::storage::{self, by_type, refuse, values};
+#[cfg(feature = "cuda")]
+use {
+    super::cuda::{self, View, lock},
+    candle_core::CudaStorage,
+};
 
 /// The logit of a choice that is not allowed: finite, so that no infinity meets a zero, and low enough for a
 /// probability of exactly 0.
@@ -42,7 +47,7 @@ pub fn categorical(logits: &Tensor, actions: &Tensor) -> Result<Tensor> {
             );
         }
     }
-    if storage::is_native(logits) {
+    if storage::is_native(logits) || storage::has_kernel(logits) {
         logits.contiguous()?.apply_op2(&actions.contiguous()?, Categorical)
     } else {
         composed(logits, actions)
@@ -246,6 +251,18 @@ impl CustomOp2 for Categorical {
             Self::forward::<T>((logits, logits_layout), (actions, actions_layout)))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        logits: &CudaStorage,
+        logits_layout: &Layout,
+        actions: &CudaStorage,
+        actions_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        cuda::categorical::forward(&View::cuda(logits, logits_layout), &View::cuda(actions, actions_layout))?
+            .into_cuda()
+    }
+
     fn bwd(
         &self,
         logits: &Tensor,
@@ -254,6 +271,13 @@ impl CustomOp2 for Categorical {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(logits) {
+            let (logits, actions, gradient) = (lock(logits), lock(actions), lock(&gradient));
+            let result =
+                cuda::categorical::backward(&logits.view()?, &actions.view()?, &gradient.view()?)?;
+            return Ok((Some(result.into_tensor()), None));
+        }
         let logits_gradient = by_type!(logits.dtype(), T => Self::backward::<T>(logits, actions, &gradient))?;
         Ok((Some(logits_gradient), None))
     }

@@ -23,6 +23,8 @@ use super::rule::{Rule, Step};
 use crate::learner::Real;
 #[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
 use crate::ops::cuda::optimizer::AdamwFactors;
+#[cfg(feature = "cuda")]
+use crate::ops::cuda::{Argument, lock, optimizer::adamw};
 
 /// Settings of AdamW; with `weight_decay` 0 it is Adam.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -169,6 +171,21 @@ impl Rule for AdamwConfig {
         moments[0].inplace_op2(gradient, &InPlace(FirstMoment { beta1: self.beta1, gradient_scale }))?;
         moments[1].inplace_op2(gradient, &InPlace(SecondMoment { beta2: self.beta2, gradient_scale }))?;
         parameter.inplace_op3(&moments[0], &moments[1], &InPlace(Update { config: *self, step: *step }))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn update_on_device(
+        &self,
+        step: &Step,
+        parameter: &Var,
+        moments: &[Tensor],
+        gradient: &Tensor,
+    ) -> Result<()> {
+        let places = (lock(parameter), lock(&moments[0]), lock(&moments[1]));
+        let [parameter, first, second] = [places.0.view()?, places.1.view()?, places.2.view()?];
+        let places = [parameter, first, second].map(Argument::Update);
+        let [parameter, first, second] = places;
+        adamw([parameter, first, second, Argument::Nothing], &lock(gradient).view()?, self.factors(step))
     }
 
     fn update_composed(

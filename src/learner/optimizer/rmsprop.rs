@@ -23,6 +23,8 @@ use super::rule::{Rule, Step};
 use crate::learner::Real;
 #[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
 use crate::ops::cuda::optimizer::RmspropFactors;
+#[cfg(feature = "cuda")]
+use crate::ops::cuda::{Argument, lock, optimizer::rmsprop};
 
 /// Where epsilon stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +182,24 @@ impl Rule for Rmsprop {
         let accumulate = Accumulate { decay: self.decay, gradient_scale: step.gradient_scale };
         moments[0].inplace_op2(gradient, &InPlace(accumulate))?;
         parameter.inplace_op3(&moments[0], gradient, &InPlace(Update { rule: *self, step: *step }))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn update_on_device(
+        &self,
+        step: &Step,
+        parameter: &Var,
+        moments: &[Tensor],
+        gradient: &Tensor,
+    ) -> Result<()> {
+        let places = (lock(parameter), lock(&moments[0]));
+        let places = [
+            Argument::Update(places.0.view()?),
+            Argument::Update(places.1.view()?),
+            Argument::Nothing,
+        ];
+        let factors = rmsprop_factors(self.place, self.decay, self.epsilon, step);
+        rmsprop(places, &lock(gradient).view()?, factors)
     }
 
     fn update_composed(

@@ -13,7 +13,6 @@ pub(super) const THREADS: usize = 256;
 
 /// The file of a kernel: `kernels/<name>.cu`.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "emulation finds kernels by their names alone"))]
 pub(super) struct Module {
     pub(super) name: &'static str,
     #[cfg(feature = "cuda")]
@@ -70,6 +69,7 @@ impl Grid {
 pub(crate) enum Argument<'a> {
     /// Values that are read.
     Read(View<'a>),
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "memory of a device only"))]
     /// Values that are read and written where they are: memory of a device, which Rust's rules on references do not
     /// cover; the stream orders it.
     Update(View<'a>),

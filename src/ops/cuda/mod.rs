@@ -32,7 +32,11 @@ mod view;
 #[cfg(feature = "kernel-emulation")]
 mod emulation;
 
-pub(crate) use launch::Argument;
+#[cfg(feature = "cuda")]
+pub(crate) use super::storage::has_kernel;
 #[cfg(feature = "kernel-emulation")]
 pub(crate) use emulation::run_threads_backwards;
-pub(crate) use view::{Array, View, lock, poison_results};
+pub(crate) use launch::Argument;
+pub(crate) use view::{Array, lock};
+#[cfg(feature = "cuda")]
+pub(crate) use view::{View, poison_results};

@@ -1,8 +1,8 @@
 //! What kernels read and write: views of tensors' storages, and results that are not tensors yet.
 
-use std::cell::Cell;
 use std::ops::Deref;
 
+#[cfg(feature = "cuda")]
 use candle_core::backend::BackendDevice;
 use candle_core::backend::BackendStorage;
 use candle_core::op::BackpropOp;
@@ -12,12 +12,14 @@ use candle_core::{
 
 use super::super::storage::refuse;
 
+#[cfg(feature = "cuda")]
 thread_local! {
-    static POISON: Cell<bool> = const { Cell::new(false) };
+    static POISON: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// From now on this thread's results on devices start as NaN, so that a place which no kernel writes is seen. In
 /// emulation they always do.
+#[cfg(feature = "cuda")]
 pub(crate) fn poison_results(yes: bool) {
     POISON.set(yes);
 }
@@ -38,7 +40,7 @@ pub(crate) struct View<'a> {
 
 impl<'a> View<'a> {
     /// What a custom operator is given on a CUDA device.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only devices call custom operators with this"))]
+    #[cfg(feature = "cuda")]
     pub(crate) fn cuda(storage: &'a CudaStorage, layout: &Layout) -> Self {
         Self { source: Source::Cuda(storage), layout: layout.clone() }
     }
@@ -148,6 +150,7 @@ impl Array {
     pub(super) fn new(device: &Device, dtype: DType, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         let storage = match device {
+            #[cfg(feature = "cuda")]
             Device::Cuda(device) => {
                 // An allocation of nothing is an error.
                 let size = Shape::from(shape.elem_count().max(1));
@@ -201,13 +204,6 @@ impl Array {
             Storage::Cuda(storage) => Ok((storage, self.shape)),
             _ => refuse("a kernel", "its result is not on a CUDA device"),
         }
-    }
-
-    /// The same entries in another shape.
-    pub(super) fn reshaped(self, shape: impl Into<Shape>) -> Self {
-        let shape = shape.into();
-        debug_assert_eq!(shape.elem_count(), self.shape.elem_count());
-        Self { storage: self.storage, shape }
     }
 }
 

@@ -1,0 +1,139 @@
+//! The cases on a GPU: small ones compared, operators with their gradients compared with the CPU, large ones timed.
+
+use std::time::Instant;
+
+use candle_core::{Device, Result, Tensor};
+use serde::Serialize;
+
+use super::case::{Case, values};
+use super::{Size, cases, operators};
+use crate::ops::cuda::poison_results;
+
+/// Memory and arithmetic of an H200, for the shortest time that a case can take: bytes and f32 operations a second.
+/// Products in bf16 have more arithmetic, which is not counted on.
+const BYTES_A_SECOND: f64 = 4.8e12;
+const OPERATIONS_A_SECOND: f64 = 67e12;
+/// How long a case is repeated to be timed, in seconds.
+const TIMED: f64 = 0.05;
+
+/// What one case came to.
+#[derive(Debug, Clone, Serialize)]
+pub struct CaseReport {
+    /// What was checked.
+    pub name: String,
+    /// Whether it was as it must be.
+    pub passed: bool,
+    /// Largest difference from the reference, relative to the largest value, and what is allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<(f64, f64)>,
+    /// Milliseconds of one run, and the least that memory or arithmetic allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub milliseconds: Option<(f64, f64)>,
+    /// What went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What all cases came to.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// Kernels against references in f64.
+    pub kernels: Vec<CaseReport>,
+    /// Operators and their gradients on the device against the CPU.
+    pub operators: Vec<CaseReport>,
+    /// Large cases, timed.
+    pub speed: Vec<CaseReport>,
+}
+
+impl CaseReport {
+    fn compared(name: String, bound: f64, outcome: Result<f64>) -> Self {
+        let (difference, error) = match outcome {
+            Ok(difference) => (Some((difference, bound)), None),
+            Err(error) => (None, Some(first_line(&error))),
+        };
+        let passed = difference.is_some_and(|(difference, bound)| difference <= bound);
+        Self { name, passed, difference, milliseconds: None, error }
+    }
+}
+
+/// Without the backtrace that candle may put behind it.
+fn first_line(error: &candle_core::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// Runs everything; `show` gets each report when it is there.
+///
+/// # Errors
+/// When the inputs cannot be made. A case that fails is an entry in the report.
+pub fn on_device(device: &Device, mut show: impl FnMut(&CaseReport)) -> Result<Report> {
+    let mut report = Report::default();
+    poison_results(true);
+    for case in cases(Size::Small)? {
+        let outcome = compare(&case, device);
+        report.kernels.push(CaseReport::compared(case.name, case.bound, outcome));
+        report.kernels.last().into_iter().for_each(&mut show);
+    }
+    poison_results(false);
+    for case in operators::cases()? {
+        let outcome = case.largest_difference(device);
+        report.operators.push(CaseReport::compared(case.name.to_owned(), case.bound, outcome));
+        report.operators.last().into_iter().for_each(&mut show);
+    }
+    for case in cases(Size::Large)? {
+        let entry = match time(&case, device) {
+            Ok(milliseconds) => CaseReport {
+                name: case.name,
+                passed: true,
+                difference: None,
+                milliseconds: Some(milliseconds),
+                error: None,
+            },
+            Err(error) => CaseReport {
+                name: case.name,
+                passed: false,
+                difference: None,
+                milliseconds: None,
+                error: Some(first_line(&error)),
+            },
+        };
+        show(&entry);
+        report.speed.push(entry);
+    }
+    Ok(report)
+}
+
+/// The largest difference from the reference; an error when a second run gives other bits.
+fn compare(case: &Case, device: &Device) -> Result<f64> {
+    let inputs = case.inputs_on(device)?;
+    let results = (case.kernel)(&inputs)?;
+    let bits = |results: &[Tensor]| -> Result<Vec<u64>> {
+        let all: Vec<Vec<f64>> = results.iter().map(values).collect::<Result<_>>()?;
+        Ok(all.concat().into_iter().map(f64::to_bits).collect())
+    };
+    if bits(&results)? != bits(&(case.kernel)(&inputs)?)? {
+        return Err(candle_core::Error::Msg("a second run gave other bits".into()));
+    }
+    case.largest_difference(&results)
+}
+
+/// Milliseconds of a run, and the least there can be.
+fn time(case: &Case, device: &Device) -> Result<(f64, f64)> {
+    let inputs = case.inputs_on(device)?;
+    for _ in 0..2 {
+        (case.kernel)(&inputs)?;
+    }
+    device.synchronize()?;
+    let started = Instant::now();
+    let mut runs = 0;
+    while runs < 3 || started.elapsed().as_secs_f64() < TIMED {
+        (case.kernel)(&inputs)?;
+        // Launches run ahead of the device, so its time is only known at the end of each run.
+        device.synchronize()?;
+        runs += 1;
+    }
+    let seconds = started.elapsed().as_secs_f64() / f64::from(runs);
+    let work = case.work;
+    let floor =
+        (work.bytes as f64 / BYTES_A_SECOND).max(work.operations as f64 / OPERATIONS_A_SECOND);
+    Ok((1e3 * seconds, 1e3 * floor))
+}
