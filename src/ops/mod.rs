@@ -19,20 +19,28 @@
 //! | [`squashed_gaussian`]`(mean, log_std, before)` | `[N, D]` each | `[N, 2]`: log-probability, entropy |
 //! | [`lstm_step`]`(x, state, parameters)` | `[N, I]`, `[N, 2H]` (h, c) | `[N, 2H]` |
 //! | [`lstm_unroll`]`(x, state, starts, parameters)` | `[T, N, I]`, `[N, 2H]`, `u8` `[T, N]` | `[T, N, H]`, `[T, N, 2H]` |
+//! | [`vocabulary_log_prob`]`(x, weight, targets, temperature)` | `[N, D]`, `[V, D]`, `u32` `[N]` | `[N, 2]`: log-probability, entropy |
+//! | [`route`]`(logits, k, normalise, forced)` | `[N, E]`, `u32` `[N, k]` | `u32` `[N, k]`: expert ids, `[N, k]`: weights |
+//! | [`dispatch`]`(x, plan)` | `[N, D]` | `[N·k, D]`, grouped by expert |
+//! | [`expert_linear`]`(x, weight, plan)` | `[N·k, K]`, `[E, O, K]` | `[N·k, O]` |
+//! | [`combine`]`(y, weights, plan)` | `[N·k, D]`, `[N, k]` | `[N, D]` |
+//! | [`mixture`]`(x, ids, weights, gate, up, down)` | `[N, D]`, `u32` `[N, k]`, `[N, k]`, `[E, F, D]` twice, `[E, D, F]` | `[N, D]` |
 //!
 //! Actors that work on plain slices have twins that give the same bits: [`PreparedLinear`],
 //! [`log_prob_and_entropy`], [`sample_categorical`],
-//! [`squashed_log_prob_and_entropy`], [`sample_before_squashing`]. The thread policy is in [`with_threads`].
+//! [`squashed_log_prob_and_entropy`], [`sample_before_squashing`], [`sample_token`]. The thread policy is in [`with_threads`].
 
 // Inner loops must be inlined into the function that was compiled for the chosen instruction set.
 #![allow(clippy::inline_always)]
 
 mod activation;
 mod categorical;
+mod columns;
 mod conv;
 #[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
 pub(crate) mod cuda;
 mod elementary;
+mod experts;
 mod gaussian;
 mod lanes;
 mod linear;
@@ -41,15 +49,20 @@ mod max_pool;
 mod parallel;
 mod patches;
 mod product;
+mod sampling;
 mod storage;
 #[cfg(test)]
 mod testing;
+mod vocabulary;
 
 pub use activation::{Activation, silu};
 pub use categorical::{MASKED, argmax, categorical, log_prob_and_entropy, mask_logits, sample_categorical};
 pub use conv::conv2d;
+pub use experts::{ExpertPlan, combine, dispatch, expert_linear, mixture, route};
 pub use gaussian::{sample_before_squashing, squashed_gaussian, squashed_log_prob_and_entropy};
 pub use linear::{PreparedLinear, linear};
 pub use lstm::{LstmParameters, lstm_cell, lstm_step, lstm_unroll};
 pub use max_pool::max_pool2d;
 pub use parallel::{threads, with_threads};
+pub use sampling::{Sampled, Sampling, SamplingScratch, sample_token};
+pub use vocabulary::vocabulary_log_prob;
