@@ -25,44 +25,62 @@
 //! | [`expert_linear`]`(x, weight, plan)` | `[N·k, K]`, `[E, O, K]` | `[N·k, O]` |
 //! | [`combine`]`(y, weights, plan)` | `[N·k, D]`, `[N, k]` | `[N, D]` |
 //! | [`mixture`]`(x, ids, weights, gate, up, down)` | `[N, D]`, `u32` `[N, k]`, `[N, k]`, `[E, F, D]` twice, `[E, D, F]` | `[N, D]` |
+//! | [`embedding`]`(weight, ids)` | `[V, D]`, `u32` `[..]` | `[.., D]` |
+//! | [`rms_norm`]`(x, weight, epsilon)` | `[.., D]`, `[D]` | `[.., D]` |
+//! | [`layer_norm`]`(x, weight, bias, epsilon)` | `[.., D]`, `[D]`, `[D]` | `[.., D]` |
+//! | [`rotary`]`(x, cosine, sine, positions)` | `[N, H, D]`, `[P, D/2]` twice, `u32` `[N]` | `[N, H, D]` |
+//! | [`attention`]`(q, k, v, sequences, scale)` | `[N, H, D]`, `[N, G, D]` twice | `[N, H, D]` |
+//! | [`swiglu`]`(gate, up)` | any shape, twice | the same |
 //!
 //! Actors that work on plain slices have twins that give the same bits: [`PreparedLinear`],
 //! [`log_prob_and_entropy`], [`sample_categorical`],
-//! [`squashed_log_prob_and_entropy`], [`sample_before_squashing`], [`sample_token`]. The thread policy is in [`with_threads`].
+//! [`squashed_log_prob_and_entropy`], [`sample_before_squashing`], [`sample_token`], [`PagedAttention`]. The thread policy is in
+//! [`with_threads`].
 
 // Inner loops must be inlined into the function that was compiled for the chosen instruction set.
 #![allow(clippy::inline_always)]
 
 mod activation;
+mod attention;
 mod categorical;
 mod columns;
 mod conv;
 #[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
 pub(crate) mod cuda;
 mod elementary;
+mod embedding;
 mod experts;
 mod gaussian;
 mod lanes;
 mod linear;
 mod lstm;
 mod max_pool;
+mod norm;
 mod parallel;
 mod patches;
 mod product;
+mod reduce;
+mod rotary;
 mod sampling;
 mod storage;
+mod swiglu;
 #[cfg(test)]
 mod testing;
 mod vocabulary;
 
 pub use activation::{Activation, silu};
+pub use attention::{KEY_TILE, PagedAttention, PagedQueries, Sequence, attention};
 pub use categorical::{MASKED, argmax, categorical, log_prob_and_entropy, mask_logits, sample_categorical};
 pub use conv::conv2d;
+pub use embedding::embedding;
 pub use experts::{ExpertPlan, combine, dispatch, expert_linear, mixture, route};
 pub use gaussian::{sample_before_squashing, squashed_gaussian, squashed_log_prob_and_entropy};
 pub use linear::{PreparedLinear, linear};
 pub use lstm::{LstmParameters, lstm_cell, lstm_step, lstm_unroll};
 pub use max_pool::max_pool2d;
+pub use norm::{layer_norm, rms_norm};
 pub use parallel::{threads, with_threads};
+pub use rotary::rotary;
 pub use sampling::{Sampled, Sampling, SamplingScratch, sample_token};
+pub use swiglu::swiglu;
 pub use vocabulary::vocabulary_log_prob;
