@@ -39,9 +39,12 @@ fn compile_for_this_machine() {
     let flags = "-std=c++17 -O2 -fPIC -ffp-contract=off -U_FORTIFY_SOURCE -Wall -Wextra -Werror \
                  -Wno-unknown-pragmas -Wno-unused-function -DFOREBAY_EMULATION";
     let object = format!("{folder}/emulation.o");
-    run(Command::new(compiler)
-        .args(flags.split_whitespace())
-        .args(["-c", "kernels/emulation/emulation.cpp", "-o", &object]));
+    run(Command::new(compiler).args(flags.split_whitespace()).args([
+        "-c",
+        "kernels/emulation/emulation.cpp",
+        "-o",
+        &object,
+    ]));
     let library = format!("{folder}/libforebay_emulation.a");
     let _ = std::fs::remove_file(&library);
     run(Command::new("ar").args(["rcs", &library, &object]));

@@ -64,7 +64,9 @@ fn check(arguments: &Arguments) -> Result<usize> {
     // A stream of its own, as in training.
     let device = match Device::new_cuda_with_stream(arguments.device) {
         Ok(device) => device,
-        Err(error) => bail!("no usable CUDA device: {}", error.to_string().lines().next().unwrap_or_default()),
+        Err(error) => {
+            bail!("no usable CUDA device: {}", error.to_string().lines().next().unwrap_or_default())
+        }
     };
     let checks = on_device(&device, show)?;
     let (training, training_error) = match arguments.seconds {
@@ -81,7 +83,11 @@ fn check(arguments: &Arguments) -> Result<usize> {
     match (&training, &training_error) {
         (Some(summary), _) => {
             let field = |name: &str| summary.get(name).map_or_else(|| "-".into(), ToString::to_string);
-            println!("training: {} steps a second, return {}", field("steps_per_second"), field("return_mean"));
+            println!(
+                "training: {} steps a second, return {}",
+                field("steps_per_second"),
+                field("return_mean")
+            );
         }
         (None, Some(error)) => println!("training FAILED: {error}"),
         (None, None) => println!("training: left out"),
@@ -114,7 +120,10 @@ fn show(report: &CaseReport) {
 fn card() -> String {
     let query = ["--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"];
     let output = Command::new("nvidia-smi").args(query).output();
-    output.map_or_else(|_| "unknown card".into(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    output.map_or_else(
+        |_| "unknown card".into(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
 }
 
 /// Trains with the learner on the device; the summary of the run.

@@ -197,8 +197,7 @@ fn generation(heads: Heads, sequences: &[Sequence], dtype: DType) -> Result<Case
             for values in &inputs[1..3] {
                 // What no row was written to is NaN and must not matter.
                 let empty = (total * PAGE_ROWS, heads.1 * heads.2);
-                let empty =
-                    Tensor::full(f32::NAN, empty, device)?.to_dtype(values.dtype())?.contiguous()?;
+                let empty = Tensor::full(f32::NAN, empty, device)?.to_dtype(values.dtype())?.contiguous()?;
                 let mut cache = Array::copy_of(&empty)?;
                 for ((prefix, own), pages) in of_kernel.iter().zip(&pages) {
                     let positions = 0..prefix.len() + own.len();
@@ -208,8 +207,7 @@ fn generation(heads: Heads, sequences: &[Sequence], dtype: DType) -> Result<Case
                     let places = Tensor::new(places, device)?;
                     let flat = values.flatten(1, 2)?;
                     let own_rows = flat.narrow(0, own.start, own.len())?;
-                    let rows =
-                        Tensor::cat(&[&flat.narrow(0, prefix.start, prefix.len())?, &own_rows], 0)?;
+                    let rows = Tensor::cat(&[&flat.narrow(0, prefix.start, prefix.len())?, &own_rows], 0)?;
                     let (rows, places) = (lock(&rows), lock(&places));
                     let whole = total * PAGE_ROWS;
                     embedding::scatter(&rows.view()?, &places.view()?, Argument::Write(&mut cache), whole)?;

@@ -6,6 +6,7 @@ use crate::random::CounterRng;
 
 /// What kernels cannot do without.
 #[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a device is timed"))]
 pub(super) struct Work {
     /// Memory that is read or written, each value once.
     pub(super) bytes: usize,
@@ -100,14 +101,7 @@ where
             Ok(all)
         };
         let name = format!("{name} {}", if dtype == DType::F32 { "f32" } else { "bf16" });
-        Ok(Case {
-            name,
-            inputs,
-            kernel: Box::new(kernel),
-            expected: Box::new(expected),
-            bound,
-            work,
-        })
+        Ok(Case { name, inputs, kernel: Box::new(kernel), expected: Box::new(expected), bound, work })
     }
 }
 
@@ -132,24 +126,18 @@ impl Case {
         let mut largest: f64 = 0.0;
         for (index, (result, expected)) in results.iter().zip(&expected).enumerate() {
             if result.dims() != expected.dims() {
-                return problem(format!(
-                    "result {index} is {:?}, not {:?}",
-                    result.dims(),
-                    expected.dims()
-                ));
+                return problem(format!("result {index} is {:?}, not {:?}", result.dims(), expected.dims()));
             }
             if expected.dtype() == DType::U32 {
                 let (got, expected) = (integers(result)?, integers(expected)?);
                 if let Some(at) = (0..got.len()).find(|&at| got[at] != expected[at]) {
-                    return problem(format!(
-                        "result {index} has {} at {at}, not {}",
-                        got[at], expected[at]
-                    ));
+                    return problem(format!("result {index} has {} at {at}, not {}", got[at], expected[at]));
                 }
                 continue;
             }
             let (got, expected) = (values(result)?, values(expected)?);
-            let scale = expected.iter().filter(|value| value.is_finite()).fold(1.0, |a: f64, b| a.max(b.abs()));
+            let scale =
+                expected.iter().filter(|value| value.is_finite()).fold(1.0, |a: f64, b| a.max(b.abs()));
             for (at, (got, expected)) in got.into_iter().zip(expected).enumerate() {
                 if got.is_nan() != expected.is_nan() {
                     return problem(format!("result {index} has {got} at {at}, not {expected}"));

@@ -92,7 +92,8 @@ fn continuous(rows: usize, width: usize, dtype: DType) -> Result<Case> {
             ops::squashed_gaussian(&floats[0], &floats[1], &floats[2])
         },
         kernel: |inputs: &[Tensor]| {
-            let [mean, log_std, before, gradient] = [&inputs[0], &inputs[1], &inputs[2], &inputs[3]].map(lock);
+            let [mean, log_std, before, gradient] =
+                [&inputs[0], &inputs[1], &inputs[2], &inputs[3]].map(lock);
             let (mean, log_std) = (mean.view()?, log_std.view()?);
             let (before, gradient) = (before.view()?, gradient.view()?);
             let result = gaussian::forward(&mean, &log_std, &before)?;
@@ -119,8 +120,7 @@ fn cell(rows: usize, hidden: usize, dtype: DType) -> Result<Case> {
             let [gates, state, gradient] = [&inputs[0], &inputs[1], &inputs[2]].map(lock);
             let (gates, state, gradient) = (gates.view()?, state.view()?, gradient.view()?);
             let next = lstm::cell_forward(&gates, &state)?.into_tensor();
-            let (of_gates, of_state) =
-                lstm::cell_backward(&gates, &state, &lock(&next).view()?, &gradient)?;
+            let (of_gates, of_state) = lstm::cell_backward(&gates, &state, &lock(&next).view()?, &gradient)?;
             Ok(vec![next, of_gates.into_tensor(), of_state.into_tensor()])
         },
         bound: rounding(dtype),

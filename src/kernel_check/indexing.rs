@@ -126,9 +126,8 @@ fn routes(rows: usize, experts: usize, choices: usize) -> Result<[Tensor; 2]> {
         places[row].push(place as u32);
         slots[row].push(slot as u32);
     }
-    let table = |table: Vec<Vec<u32>>| {
-        Tensor::from_vec(table.concat(), (rows, choices), &candle_core::Device::Cpu)
-    };
+    let table =
+        |table: Vec<Vec<u32>>| Tensor::from_vec(table.concat(), (rows, choices), &candle_core::Device::Cpu);
     Ok([table(places)?, table(slots)?])
 }
 

@@ -8,7 +8,7 @@ use crate::learner::advantage::{self, Boundaries, VtraceConfig, VtraceInput};
 use crate::learner::optimizer::{self, AdamwConfig, EpsilonPlace, Step};
 use crate::ops::cuda::optimizer::{adamw, rmsprop, sum_of_squares};
 use crate::ops::cuda::scan::{self, Ends, VtraceBounds};
-use crate::ops::cuda::{Argument, Array, lock};
+use crate::ops::cuda::{Argument, Array, Locked, lock};
 
 fn refused(error: impl std::fmt::Display) -> candle_core::Error {
     candle_core::Error::Msg(error.to_string())
@@ -58,7 +58,7 @@ fn scans(steps: usize, columns: usize) -> Result<Case> {
         inputs,
         kernel: Box::new(|inputs| {
             let locked: Vec<_> = inputs.iter().map(lock).collect();
-            let views: Vec<_> = locked.iter().map(|tensor| tensor.view()).collect::<Result<_>>()?;
+            let views: Vec<_> = locked.iter().map(Locked::view).collect::<Result<_>>()?;
             let [log_rhos, rewards, values, discounts, terminated, truncated, final_values, bootstrap] =
                 &views[..]
             else {
@@ -77,7 +77,8 @@ fn scans(steps: usize, columns: usize) -> Result<Case> {
         }),
         expected: Box::new(move || {
             let floats = |index: usize| values(&given[index]);
-            let (log_rhos, rewards, state_values, discounts) = (floats(0)?, floats(1)?, floats(2)?, floats(3)?);
+            let (log_rhos, rewards, state_values, discounts) =
+                (floats(0)?, floats(1)?, floats(2)?, floats(3)?);
             let (terminated, truncated) = (flags(&given[4])?, flags(&given[5])?);
             let (final_values, bootstrap) = (floats(6)?, floats(7)?);
             let boundaries = Boundaries {
@@ -94,8 +95,7 @@ fn scans(steps: usize, columns: usize) -> Result<Case> {
             };
             let vtrace = advantage::vtrace(&VTRACE, &input, &boundaries).map_err(refused)?;
             let (gamma, lambda) = (f64::from(GAMMA), f64::from(LAMBDA));
-            let gae =
-                advantage::gae(gamma, lambda, &rewards, &state_values, &boundaries).map_err(refused)?;
+            let gae = advantage::gae(gamma, lambda, &rewards, &state_values, &boundaries).map_err(refused)?;
             let returns =
                 advantage::discounted_returns(&rewards, &discounts, &boundaries).map_err(refused)?;
             [vtrace.vs, vtrace.pg_advantages, gae.advantages, gae.returns, returns]
@@ -222,4 +222,3 @@ fn squares(count: usize, dtype: DType) -> Result<Case> {
         work: Work { bytes: count * dtype.size_in_bytes(), operations: 0 },
     })
 }
-

@@ -1,32 +1,36 @@
 //! Holds every kernel against a reference: one list of cases for two back ends.
 //!
 //! A case has inputs, a function of `crate::ops::cuda` that runs kernels with their real grids, what must come out
-//! (computed in f64 on the CPU), and how much memory and arithmetic the kernels cannot do without. The test of this
-//! module runs the small cases in emulation (feature `kernel-emulation`), with the threads of each block in both
-//! orders; [`on_device`] runs small and large ones on a GPU (feature `cuda`, program `gpu_check`). Results start as NaN
+//! (computed in f64 on the CPU), and how much memory and arithmetic the kernels cannot do without. `in_emulation` (feature
+//! `kernel-emulation`) runs the small cases on the CPU, with the threads of each block in both orders; `on_device`
+//! (feature `cuda`, program `gpu_check`) runs small and large ones on a GPU. Results start as NaN
 //! in both, so a place that no kernel writes is seen.
 
 mod attention;
 mod case;
 mod control;
+#[cfg(feature = "kernel-emulation")]
+mod emulation;
 mod indexing;
 mod learning;
 #[cfg(feature = "cuda")]
 mod on_device;
 #[cfg(feature = "cuda")]
 mod operators;
+mod report;
 mod rows;
 mod sampling;
-#[cfg(all(test, feature = "kernel-emulation"))]
-mod tests;
 mod vocabulary;
 
 use candle_core::{DType, Result};
 
 use case::Case;
 
+#[cfg(feature = "kernel-emulation")]
+pub use emulation::in_emulation;
 #[cfg(feature = "cuda")]
-pub use on_device::{CaseReport, Report, on_device};
+pub use on_device::{Report, on_device};
+pub use report::CaseReport;
 
 /// How large the inputs of a case are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

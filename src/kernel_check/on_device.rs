@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{Device, Result};
 use serde::Serialize;
 
-use super::case::{Case, values};
+use super::case::Case;
+use super::report::{CaseReport, check_same_bits};
 use super::{Size, cases, operators};
 use crate::ops::cuda::poison_results;
 
@@ -16,24 +17,6 @@ const OPERATIONS_A_SECOND: f64 = 67e12;
 /// How long a case is repeated to be timed, in seconds.
 const TIMED: f64 = 0.05;
 
-/// What one case came to.
-#[derive(Debug, Clone, Serialize)]
-pub struct CaseReport {
-    /// What was checked.
-    pub name: String,
-    /// Whether it was as it must be.
-    pub passed: bool,
-    /// Largest difference from the reference, relative to the largest value, and what is allowed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub difference: Option<(f64, f64)>,
-    /// Milliseconds of one run, and the least that memory or arithmetic allow.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub milliseconds: Option<(f64, f64)>,
-    /// What went wrong.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
 /// What all cases came to.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
@@ -43,22 +26,6 @@ pub struct Report {
     pub operators: Vec<CaseReport>,
     /// Large cases, timed.
     pub speed: Vec<CaseReport>,
-}
-
-impl CaseReport {
-    fn compared(name: String, bound: f64, outcome: Result<f64>) -> Self {
-        let (difference, error) = match outcome {
-            Ok(difference) => (Some((difference, bound)), None),
-            Err(error) => (None, Some(first_line(&error))),
-        };
-        let passed = difference.is_some_and(|(difference, bound)| difference <= bound);
-        Self { name, passed, difference, milliseconds: None, error }
-    }
-}
-
-/// Without the backtrace that candle may put behind it.
-fn first_line(error: &candle_core::Error) -> String {
-    error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 /// Runs everything; `show` gets each report when it is there.
@@ -80,22 +47,8 @@ pub fn on_device(device: &Device, mut show: impl FnMut(&CaseReport)) -> Result<R
         report.operators.last().into_iter().for_each(&mut show);
     }
     for case in cases(Size::Large)? {
-        let entry = match time(&case, device) {
-            Ok(milliseconds) => CaseReport {
-                name: case.name,
-                passed: true,
-                difference: None,
-                milliseconds: Some(milliseconds),
-                error: None,
-            },
-            Err(error) => CaseReport {
-                name: case.name,
-                passed: false,
-                difference: None,
-                milliseconds: None,
-                error: Some(first_line(&error)),
-            },
-        };
+        let outcome = time(&case, device);
+        let entry = CaseReport::timed(case.name, outcome);
         show(&entry);
         report.speed.push(entry);
     }
@@ -106,13 +59,7 @@ pub fn on_device(device: &Device, mut show: impl FnMut(&CaseReport)) -> Result<R
 fn compare(case: &Case, device: &Device) -> Result<f64> {
     let inputs = case.inputs_on(device)?;
     let results = (case.kernel)(&inputs)?;
-    let bits = |results: &[Tensor]| -> Result<Vec<u64>> {
-        let all: Vec<Vec<f64>> = results.iter().map(values).collect::<Result<_>>()?;
-        Ok(all.concat().into_iter().map(f64::to_bits).collect())
-    };
-    if bits(&results)? != bits(&(case.kernel)(&inputs)?)? {
-        return Err(candle_core::Error::Msg("a second run gave other bits".into()));
-    }
+    check_same_bits(&results, &(case.kernel)(&inputs)?)?;
     case.largest_difference(&results)
 }
 
@@ -133,7 +80,6 @@ fn time(case: &Case, device: &Device) -> Result<(f64, f64)> {
     }
     let seconds = started.elapsed().as_secs_f64() / f64::from(runs);
     let work = case.work;
-    let floor =
-        (work.bytes as f64 / BYTES_A_SECOND).max(work.operations as f64 / OPERATIONS_A_SECOND);
+    let floor = (work.bytes as f64 / BYTES_A_SECOND).max(work.operations as f64 / OPERATIONS_A_SECOND);
     Ok((1e3 * seconds, 1e3 * floor))
 }

@@ -4,8 +4,10 @@ use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Result, Tensor, Var};
 
 use super::case::{indices, normal, values};
-use crate::learner::optimizer::{AdamwConfig, Optimizer, OptimizerConfig, RmspropTfConfig, RmspropTorchConfig};
-use crate::ops::{self, Activation, LstmParameters};
+use crate::learner::optimizer::{
+    AdamwConfig, Optimizer, OptimizerConfig, RmspropTfConfig, RmspropTorchConfig,
+};
+use crate::ops::{self, Activation, LstmParameters, Sequence};
 
 type Function = Box<dyn Fn(&[Tensor], &[Tensor]) -> Result<Tensor>>;
 
@@ -97,8 +99,7 @@ pub(super) fn cases() -> Result<Vec<OperatorCase>> {
             &[&[5, 9, 7], &[9, 64], &[128, 7], &[128, 32], &[128]],
             vec![flags(&[5, 9], 3)?],
             |x, starts| {
-                let parameters =
-                    LstmParameters { input_weight: &x[2], hidden_weight: &x[3], bias: &x[4] };
+                let parameters = LstmParameters { input_weight: &x[2], hidden_weight: &x[3], bias: &x[4] };
                 Ok(ops::lstm_unroll(&x[0], &x[1], &starts[0], parameters)?.1)
             },
         )?,
@@ -107,6 +108,7 @@ pub(super) fn cases() -> Result<Vec<OperatorCase>> {
         })?,
         OperatorCase::new("max_pool2d", &[&[3, 9, 9, 4]], vec![], |x, _| ops::max_pool2d(&x[0], 3, 2, 1))?,
     ];
+    cases.extend(language_cases()?);
     for config in [
         OptimizerConfig::Adamw(AdamwConfig::default()),
         OptimizerConfig::RmspropTf(RmspropTfConfig::default()),
@@ -117,6 +119,44 @@ pub(super) fn cases() -> Result<Vec<OperatorCase>> {
     Ok(cases)
 }
 
+/// The operators of language models.
+fn language_cases() -> Result<Vec<OperatorCase>> {
+    let angles = normal(&[50, 8], 9, DType::F32)?;
+    let tables = vec![indices(&[21], 50, 4)?, angles.cos()?, angles.sin()?];
+    let routes = indices(&[40, 1], 6, 6)?;
+    let routes = Tensor::cat(&[&routes, &(&routes + 1.0)?, &(&routes + 2.0)?], 1)?;
+    Ok(vec![
+        OperatorCase::new("rms_norm", &[&[70, 96], &[96]], vec![], |x, _| ops::rms_norm(&x[0], &x[1], 1e-5))?,
+        OperatorCase::new("layer_norm", &[&[70, 96], &[96], &[96]], vec![], |x, _| {
+            ops::layer_norm(&x[0], &x[1], &x[2], 1e-5)
+        })?,
+        OperatorCase::new("rotary", &[&[21, 3, 16]], tables, |x, tables| {
+            ops::rotary(&x[0], &tables[1], &tables[2], &tables[0])
+        })?,
+        OperatorCase::new("swiglu", &[&[33, 50], &[33, 50]], vec![], |x, _| ops::swiglu(&x[0], &x[1]))?,
+        OperatorCase::new("embedding", &[&[40, 24]], vec![indices(&[5, 30], 40, 5)?], |x, ids| {
+            ops::embedding(&x[0], &ids[0])
+        })?,
+        OperatorCase::new("attention", &[&[90, 4, 32], &[90, 2, 32], &[90, 2, 32]], vec![], |x, _| {
+            let sequences = [(0..0, 0..35), (0..35, 35..50), (0..35, 50..51), (0..0, 51..90)]
+                .map(|(prefix, rows)| Sequence { prefix, rows });
+            ops::attention(&x[0], &x[1], &x[2], &sequences, 0.2)
+        })?,
+        OperatorCase::new(
+            "vocabulary_log_prob",
+            &[&[19, 32], &[9000, 32]],
+            vec![indices(&[19], 9000, 7)?],
+            |x, targets| ops::vocabulary_log_prob(&x[0], &x[1], &targets[0], 0.8),
+        )?,
+        OperatorCase::new(
+            "mixture",
+            &[&[40, 16], &[40, 3], &[8, 24, 16], &[8, 24, 16], &[8, 16, 24]],
+            vec![routes],
+            |x, ids| ops::mixture(&x[0], &ids[0], &x[1], &x[2], &x[3], &x[4]),
+        )?,
+    ])
+}
+
 /// Three clipped updates of two parameters; the gradients reported are those of the last loss.
 fn updates(config: OptimizerConfig) -> Result<OperatorCase> {
     let name = match config {
@@ -125,7 +165,8 @@ fn updates(config: OptimizerConfig) -> Result<OperatorCase> {
         OptimizerConfig::RmspropTorch(_) => "three updates of rmsprop_torch",
     };
     OperatorCase::new(name, &[&[70, 30], &[70]], vec![], move |x, _| {
-        let failed = |error: crate::learner::optimizer::OptimizerError| candle_core::Error::Msg(error.to_string());
+        let failed =
+            |error: crate::learner::optimizer::OptimizerError| candle_core::Error::Msg(error.to_string());
         let parameters: Vec<Var> = x.iter().map(|x| Var::from_tensor(&x.detach())).collect::<Result<_>>()?;
         let named = parameters.iter().enumerate().map(|(i, parameter)| (i.to_string(), parameter.clone()));
         let mut optimizer = Optimizer::new(&config, named.collect()).map_err(failed)?;
@@ -136,6 +177,7 @@ fn updates(config: OptimizerConfig) -> Result<OperatorCase> {
         }
         // The inputs take part, so that they have gradients.
         let sum = x[0].broadcast_mul(&x[1].unsqueeze(1)?)?;
-        parameters[0].as_detached_tensor().broadcast_mul(&parameters[1].as_detached_tensor().unsqueeze(1)?)? + sum
+        parameters[0].as_detached_tensor().broadcast_mul(&parameters[1].as_detached_tensor().unsqueeze(1)?)?
+            + sum
     })
 }

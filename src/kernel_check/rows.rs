@@ -107,9 +107,8 @@ fn turned([rows, heads, width, positions]: [usize; 4], dtype: DType) -> Result<C
         shape_of_result: vec![rows, heads, width],
         reference: |floats: &[Tensor], tables: &[Tensor]| {
             let half = floats[0].dim(2)? / 2;
-            let of_rows = |table: &Tensor| {
-                table.to_dtype(DType::F64)?.index_select(&tables[0], 0)?.unsqueeze(1)
-            };
+            let of_rows =
+                |table: &Tensor| table.to_dtype(DType::F64)?.index_select(&tables[0], 0)?.unsqueeze(1);
             let (cosine, sine) = (of_rows(&tables[1])?, of_rows(&tables[2])?);
             let (a, b) = (floats[0].narrow(2, 0, half)?, floats[0].narrow(2, half, half)?);
             let first = (a.broadcast_mul(&cosine)? - b.broadcast_mul(&sine)?)?;

@@ -33,7 +33,9 @@ pub(super) fn cases(size: Size, dtype: DType) -> Result<Vec<Case>> {
                 // Few values, so that many tokens stand on the border; the lower half is forbidden.
                 let ties: Vec<f32> = (0..600).map(|i| ((i * 7) % 5) as f32 / 4.0).collect();
                 let ties: Vec<f32> = (0..4)
-                    .flat_map(|_| ties.iter().enumerate().map(|(i, &v)| if i < 300 { f32::NEG_INFINITY } else { v }))
+                    .flat_map(|_| {
+                        ties.iter().enumerate().map(|(i, &v)| if i < 300 { f32::NEG_INFINITY } else { v })
+                    })
                     .collect();
                 let ties = Tensor::from_vec(ties, (4, 600), &Device::Cpu)?.to_dtype(dtype)?;
                 cases.push(drawn("of equals", ties, setting)?);
@@ -57,15 +59,16 @@ fn drawn(name: &str, logits: Tensor, setting: Setting) -> Result<Case> {
     let bytes = rows * vocabulary * logits.dtype().size_in_bytes();
     let counters = indices(&[rows, 4], 1 << 30, 2)?;
     let (temperature, top_k, top_p) = setting;
-    let draw =
-        Draw { temperature, top_k, top_p, key: key(SEED, Stream::Action) };
+    let draw = Draw { temperature, top_k, top_p, key: key(SEED, Stream::Action) };
     let given = (logits.to_dtype(DType::F64)?.to_vec2::<f64>()?, counters.to_vec2::<u32>()?);
     Ok(Case {
         name: format!("sample {name} at {setting:?} {:?}", logits.dtype()),
         inputs: vec![logits, counters],
         kernel: Box::new(move |inputs| {
             let [logits, counters] = [&inputs[0], &inputs[1]].map(lock);
-            Ok(sample(&logits.view()?, &counters.view()?, draw)?.map(crate::ops::cuda::Array::into_tensor).into())
+            Ok(sample(&logits.view()?, &counters.view()?, draw)?
+                .map(crate::ops::cuda::Array::into_tensor)
+                .into())
         }),
         expected: Box::new(move || {
             let (mut tokens, mut log_probs, mut counts) = (Vec::new(), Vec::new(), Vec::new());

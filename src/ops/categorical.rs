@@ -274,8 +274,7 @@ impl CustomOp2 for Categorical {
         #[cfg(feature = "cuda")]
         if storage::has_kernel(logits) {
             let (logits, actions, gradient) = (lock(logits), lock(actions), lock(&gradient));
-            let result =
-                cuda::categorical::backward(&logits.view()?, &actions.view()?, &gradient.view()?)?;
+            let result = cuda::categorical::backward(&logits.view()?, &actions.view()?, &gradient.view()?)?;
             return Ok((Some(result.into_tensor()), None));
         }
         let logits_gradient = by_type!(logits.dtype(), T => Self::backward::<T>(logits, actions, &gradient))?;

@@ -123,8 +123,7 @@ impl CustomOp2 for Embedding {
         #[cfg(feature = "cuda")]
         if storage::has_kernel(weight) {
             let (ids, gradient) = (lock(ids), lock(&gradient));
-            let result =
-                cuda::embedding::gather_backward(&ids.view()?, &gradient.view()?, weight.dim(0)?)?;
+            let result = cuda::embedding::gather_backward(&ids.view()?, &gradient.view()?, weight.dim(0)?)?;
             return Ok((Some(result.into_tensor()), None));
         }
         let gradient = by_type!(weight.dtype(), T => Self::backward::<T>(weight, ids, &gradient))?;

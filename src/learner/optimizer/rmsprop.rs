@@ -193,11 +193,8 @@ impl Rule for Rmsprop {
         gradient: &Tensor,
     ) -> Result<()> {
         let places = (lock(parameter), lock(&moments[0]));
-        let places = [
-            Argument::Update(places.0.view()?),
-            Argument::Update(places.1.view()?),
-            Argument::Nothing,
-        ];
+        let places =
+            [Argument::Update(places.0.view()?), Argument::Update(places.1.view()?), Argument::Nothing];
         let factors = rmsprop_factors(self.place, self.decay, self.epsilon, step);
         rmsprop(places, &lock(gradient).view()?, factors)
     }

@@ -9,16 +9,16 @@ use super::super::parallel::over_rows;
 use super::super::reduce::Reduce;
 use super::super::storage::{self, by_type, refuse, values};
 use super::Sequence;
+use super::backward::Backward;
+use super::forward::Forward;
+use super::tasks::over_tasks;
+use super::tiles::{HeadRows, RowSlices, Sizes, Tiles, columns, pack, rows_of};
 #[cfg(feature = "cuda")]
 use {
     super::super::cuda::attention::{self as kernels, Plan, Saved},
     super::super::cuda::{Array, View, lock},
     candle_core::{CudaStorage, Device, backend::BackendStorage},
 };
-use super::backward::Backward;
-use super::forward::Forward;
-use super::tasks::over_tasks;
-use super::tiles::{HeadRows, RowSlices, Sizes, Tiles, columns, pack, rows_of};
 
 /// The operator.
 pub(super) struct Attention {
@@ -287,8 +287,8 @@ impl CustomOp3 for Attention {
             let [q, k, v] = &locked.0;
             let saved = Saved { out: locked.1.view()?, log_sums: locked.2.view()? };
             let (q, k, v, gradient) = (q.view()?, k.view()?, v.view()?, locked.3.view()?);
-            let gradients =
-                kernels::backward(&q, &k, &v, &saved, &gradient, plan, self.sizes.scale)?.map(Array::into_tensor);
+            let gradients = kernels::backward(&q, &k, &v, &saved, &gradient, plan, self.sizes.scale)?
+                .map(Array::into_tensor);
             let [q, k, v] = gradients;
             let wanted = |gradient: Tensor, of: &Tensor| of.track_op().then_some(gradient);
             return Ok((wanted(q, inputs[0]), wanted(k, inputs[1]), wanted(v, inputs[2])));

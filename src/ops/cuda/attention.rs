@@ -52,7 +52,9 @@ impl Plan {
         }
         let described: Vec<[u32; 4]> = sequences
             .iter()
-            .map(|(prefix, own)| [prefix.start, prefix.len(), own.start, own.len()].map(|number| number as u32))
+            .map(|(prefix, own)| {
+                [prefix.start, prefix.len(), own.start, own.len()].map(|number| number as u32)
+            })
             .collect();
         let query_tasks: Vec<[u32; 2]> = sequences
             .iter()
@@ -72,7 +74,8 @@ impl Plan {
                         let high = tile.end.min(seen.end);
                         if low < high {
                             let offset = position as i64 - seen.start as i64;
-                            let [length, start, count] = [prefix.len(), rows.start, rows.len()].map(|n| n as u32);
+                            let [length, start, count] =
+                                [prefix.len(), rows.start, rows.len()].map(|n| n as u32);
                             // Two's complement: the kernel reads `int`.
                             users.push([length, start, count, low as u32, high as u32, offset as i32 as u32]);
                         }
@@ -188,9 +191,8 @@ pub(crate) fn backward(
         &mut [(&saved.out).into(), gradient.into(), (&mut delta).into(), long(slots), int(width)?],
     )?;
     let delta = delta.view();
-    let sizes = || -> Result<[Argument; 4]> {
-        Ok([int(heads)?, int(kv_heads)?, int(width)?, (scale as f32).into()])
-    };
+    let sizes =
+        || -> Result<[Argument; 4]> { Ok([int(heads)?, int(kv_heads)?, int(width)?, (scale as f32).into()]) };
 
     let mut of_q = Array::like(q)?;
     let (sequences, tasks) = (lock(&plan.sequences), lock(&plan.query_tasks));
@@ -229,13 +231,7 @@ pub(crate) struct Request {
 
 /// Attention of new rows q `[N, H, D]` to `keys` and `values` `[pages, page rows, G, D]`: the bits of [`forward`] for
 /// the same sequences. Rows that no request names are not written.
-pub(crate) fn paged(
-    q: &View,
-    keys: &View,
-    values: &View,
-    requests: &[Request],
-    scale: f64,
-) -> Result<Array> {
+pub(crate) fn paged(q: &View, keys: &View, values: &View, requests: &[Request], scale: f64) -> Result<Array> {
     let (pages, page_rows, kv_heads, width) = keys.shape().dims4()?;
     let (rows, heads, query_width) = q.shape().dims3()?;
     let types_fit = keys.dtype() == q.dtype() && values.dtype() == q.dtype();

@@ -170,10 +170,8 @@ pub(super) fn launch(kernel: &str, grid: Grid, arguments: &mut [Argument]) -> Re
                     bytes_of(storage)?.copy_from_slice(bytes);
                 }
             }
-            Argument::Read(view) => {
-                if copy_of(view)?.checked(kernel)? != bytes {
-                    return refuse(kernel, "the kernel wrote into an input");
-                }
+            Argument::Read(view) if copy_of(view)?.checked(kernel)? != bytes => {
+                return refuse(kernel, "the kernel wrote into an input");
             }
             _ => {}
         }

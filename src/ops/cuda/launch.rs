@@ -197,7 +197,10 @@ mod on_device {
         Ok((pointer + (start * view.dtype().size_in_bytes()) as u64, guard))
     }
 
-    fn pointer_of_result<'a>(storage: &'a mut Storage, stream: &'a CudaStream) -> Result<(u64, SyncOnDrop<'a>)> {
+    fn pointer_of_result<'a>(
+        storage: &'a mut Storage,
+        stream: &'a CudaStream,
+    ) -> Result<(u64, SyncOnDrop<'a>)> {
         let Storage::Cuda(storage) = storage else {
             return refuse("a kernel", "a result is not on the device");
         };
@@ -221,7 +224,9 @@ mod on_device {
         let function = device.get_or_load_custom_func(kernel, module.name, module.ptx)?;
         let shared_bytes = grid.shared * size_of::<f32>();
         if shared_bytes > FREE_SHARED_BYTES {
-            function.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes as i32).w()?;
+            function
+                .set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes as i32)
+                .w()?;
         }
         let stream = device.cuda_stream();
         let mut guards = Vec::with_capacity(arguments.len());

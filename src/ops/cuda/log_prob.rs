@@ -33,10 +33,7 @@ impl<'a> Inputs<'a> {
         let fits = inputs == width && self.targets.dims() == [rows] && vocabulary > 0;
         if !fits || self.targets.dtype() != DType::U32 || self.weight.dtype() != self.x.dtype() {
             let [x, weight, targets] = [&self.x, &self.weight, &self.targets].map(View::dims);
-            return refuse(
-                "vocabulary_log_prob",
-                format!("x {x:?}, weight {weight:?}, targets {targets:?}"),
-            );
+            return refuse("vocabulary_log_prob", format!("x {x:?}, weight {weight:?}, targets {targets:?}"));
         }
         Ok(rows)
     }

@@ -37,6 +37,6 @@ pub(crate) use super::storage::has_kernel;
 #[cfg(feature = "kernel-emulation")]
 pub(crate) use emulation::run_threads_backwards;
 pub(crate) use launch::Argument;
-pub(crate) use view::{Array, lock};
+pub(crate) use view::{Array, Locked, lock};
 #[cfg(feature = "cuda")]
 pub(crate) use view::{View, poison_results};

@@ -73,13 +73,7 @@ pub(crate) fn layer_norm_backward(
     backward("layer_norm_backward", x, weight, gradient, epsilon)
 }
 
-fn backward(
-    kernel: &str,
-    x: &View,
-    weight: &View,
-    gradient: &View,
-    epsilon: f64,
-) -> Result<(Array, Array)> {
+fn backward(kernel: &str, x: &View, weight: &View, gradient: &View, epsilon: f64) -> Result<(Array, Array)> {
     let (rows, width) = check(kernel, x, &[weight])?;
     if gradient.dims() != x.dims() || gradient.dtype() != x.dtype() {
         return refuse(kernel, format!("gradient {:?} of rows {:?}", gradient.dims(), x.dims()));

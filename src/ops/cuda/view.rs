@@ -38,13 +38,15 @@ pub(crate) struct View<'a> {
     layout: Layout,
 }
 
+#[cfg(feature = "cuda")]
 impl<'a> View<'a> {
     /// What a custom operator is given on a CUDA device.
-    #[cfg(feature = "cuda")]
     pub(crate) fn cuda(storage: &'a CudaStorage, layout: &Layout) -> Self {
         Self { source: Source::Cuda(storage), layout: layout.clone() }
     }
+}
 
+impl View<'_> {
     pub(crate) fn dims(&self) -> &[usize] {
         self.layout.dims()
     }

@@ -111,7 +111,8 @@ impl Pairs {
     /// The positions of each row's pairs in the order of expert ids, and which choice of the row each of them is.
     #[cfg(feature = "cuda")]
     pub(super) fn routes(&self) -> (Vec<u32>, Vec<u32>) {
-        let choices = self.positions.iter().map(|&position| self.places[position as usize] % self.each as u32);
+        let choices =
+            self.positions.iter().map(|&position| self.places[position as usize] % self.each as u32);
         (self.positions.clone(), choices.collect())
     }
 

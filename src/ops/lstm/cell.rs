@@ -116,7 +116,8 @@ impl CustomOp2 for Cell {
         state: &CudaStorage,
         state_layout: &Layout,
     ) -> Result<(CudaStorage, Shape)> {
-        cuda::lstm::cell_forward(&View::cuda(gates, gates_layout), &View::cuda(state, state_layout))?.into_cuda()
+        cuda::lstm::cell_forward(&View::cuda(gates, gates_layout), &View::cuda(state, state_layout))?
+            .into_cuda()
     }
 
     fn bwd(

@@ -25,7 +25,11 @@ pub(super) fn composed_recurrence(
         state = start.where_cond(&state.zeros_like()?, &state.contiguous()?)?;
         let recurrent = state.narrow(1, 0, hidden)?.contiguous()?.matmul(&hidden_weight.t()?)?;
         let gates = (projected.get(step)? + recurrent)?;
-        state = if storage::has_kernel(&gates) { lstm_cell(&gates, &state)? } else { composed_cell(&gates, &state)? };
+        state = if storage::has_kernel(&gates) {
+            lstm_cell(&gates, &state)?
+        } else {
+            composed_cell(&gates, &state)?
+        };
         states.push(state.clone());
     }
     Tensor::stack(&states, 0)

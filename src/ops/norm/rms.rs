@@ -209,10 +209,7 @@ impl CustomOp2 for RmsNorm {
                 self.epsilon,
             )?;
             let of_weight = parameters.into_tensor().get(0)?;
-            return Ok((
-                x.track_op().then(|| of_x.into_tensor()),
-                weight.track_op().then_some(of_weight),
-            ));
+            return Ok((x.track_op().then(|| of_x.into_tensor()), weight.track_op().then_some(of_weight)));
         }
         let [x, weight] = by_type!(x.dtype(), T => self.backward::<T>(x, weight, &gradient))?;
         Ok((x, weight))
