@@ -35,7 +35,9 @@ pub struct Report {
 pub fn on_device(device: &Device, mut show: impl FnMut(&CaseReport)) -> Result<Report> {
     let mut report = Report::default();
     poison_results(true);
-    for case in cases(Size::Small)? {
+    // candle cannot put a tensor of nothing on a device.
+    let possible = |case: &Case| case.inputs.iter().all(|input| input.elem_count() > 0);
+    for case in cases(Size::Small)?.into_iter().filter(possible) {
         let outcome = compare(&case, device);
         report.kernels.push(CaseReport::compared(case.name, case.bound, outcome));
         report.kernels.last().into_iter().for_each(&mut show);

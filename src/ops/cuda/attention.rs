@@ -28,9 +28,11 @@ pub(crate) struct Plan {
     users: Tensor,
 }
 
-/// Rows of small numbers on a device.
+/// Rows of small numbers on a device, which cannot hold a tensor of nothing: there is a row more behind them.
 fn table<const WIDTH: usize>(rows: &[[u32; WIDTH]], device: &Device) -> Result<Tensor> {
-    Tensor::from_vec(rows.concat(), (rows.len(), WIDTH), device)
+    let mut numbers = rows.concat();
+    numbers.extend([0; WIDTH]);
+    Tensor::from_vec(numbers, (rows.len() + 1, WIDTH), device)?.narrow(0, 0, rows.len())
 }
 
 /// The first slot of each block's share of a number of slots.
