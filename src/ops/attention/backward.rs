@@ -10,7 +10,7 @@ use pulp::{Simd, WithSimd};
 use super::super::lanes::Lanes;
 use super::super::reduce::{Reduce, dot};
 use super::accumulate::{Accumulate, Span};
-use super::forward::{block_rows, scale, scores, visible};
+use super::forward::{block_rows, reset, scale, scores, visible};
 use super::tiles::{HeadRows, KEY_TILE, Sizes};
 
 /// One sequence's rows in one KV head.
@@ -128,10 +128,8 @@ impl<T: Reduce> Block<T> {
         for matrix in [&mut self.probabilities, &mut self.slopes] {
             matrix.resize(count * KEY_TILE, T::zero());
         }
-        self.query_gradient.clear();
-        self.query_gradient.resize(count * dimension, T::zero());
-        self.whole.clear();
-        self.whole.resize(count, (0, dimension));
+        reset(&mut self.query_gradient, count * dimension, T::zero());
+        reset(&mut self.whole, count, (0, dimension));
     }
 
     /// Adds the part of the pairs of these rows with the tokens of a tile to all gradients.

@@ -72,6 +72,8 @@ struct Block<S: Simd, T: Reduce> {
     scores: Vec<T>,
     /// m of each query.
     maxima: Vec<T>,
+    /// What raising m makes of the sums so far, for each query.
+    factors: Vec<T>,
     /// l of each query, in the lanes of a register.
     sums: Vec<Lanes<S, T>>,
     /// o of each query, `[queries, D]`.
@@ -85,9 +87,18 @@ struct Block<S: Simd, T: Reduce> {
 impl<S: Simd, T: Reduce> Block<S, T> {
     #[inline(always)]
     fn new(simd: S, sizes: Sizes) -> Self {
-        let (queries, scores, maxima, values) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (sums, whole, seen) = (Vec::new(), Vec::new(), Vec::new());
-        Self { simd, sizes, queries, scores, maxima, sums, values, whole, seen }
+        Self {
+            simd,
+            sizes,
+            queries: Vec::new(),
+            scores: Vec::new(),
+            maxima: Vec::new(),
+            factors: Vec::new(),
+            sums: Vec::new(),
+            values: Vec::new(),
+            whole: Vec::new(),
+            seen: Vec::new(),
+        }
     }
 
     /// Takes up new rows.
@@ -96,15 +107,12 @@ impl<S: Simd, T: Reduce> Block<S, T> {
         let (count, dimension) = (rows.len() * self.sizes.group(), self.sizes.dimension);
         queries.copy(rows, &mut self.queries);
         scale(self.simd, &mut self.queries, self.sizes.scale);
-        self.maxima.clear();
-        self.maxima.resize(count, T::constant(f64::NEG_INFINITY));
-        self.sums.clear();
-        self.sums.resize(count, Lanes::splat(self.simd, T::zero()));
-        self.values.clear();
-        self.values.resize(count * dimension, T::zero());
+        reset(&mut self.maxima, count, T::constant(f64::NEG_INFINITY));
+        reset(&mut self.factors, count, T::zero());
+        reset(&mut self.sums, count, Lanes::splat(self.simd, T::zero()));
+        reset(&mut self.values, count * dimension, T::zero());
         self.scores.resize(count * KEY_TILE, T::zero());
-        self.whole.clear();
-        self.whole.resize(count, (0, dimension));
+        reset(&mut self.whole, count, (0, dimension));
     }
 
     /// Adds what the rows, the first at `position`, see of a tile.
@@ -115,11 +123,9 @@ impl<S: Simd, T: Reduce> Block<S, T> {
         self.seen.extend((0..self.maxima.len()).map(|i| (0, visible(position + i / group, tile))));
         let columns = self.seen.last().map_or(0, |seen| seen.1);
         scores(self.simd, &self.queries, keys, dimension, columns, &self.whole, &mut self.scores);
-        for i in 0..self.seen.len() {
-            if self.seen[i].1 > 0 {
-                self.exponentiate(i, self.seen[i].1);
-            }
-        }
+        self.raise_maxima();
+        self.correct();
+        self.exponentiate();
         self.simd.vectorize(Accumulate::<_, false> {
             factors: &self.scores,
             stride: KEY_TILE,
@@ -131,36 +137,58 @@ impl<S: Simd, T: Reduce> Block<S, T> {
         });
     }
 
-    /// Turns the first `seen` scores of a query into exponentials, others into zeros; corrects its sums.
+    /// Hides the scores of tokens that are not seen; raises each m, and leaves `m - m'` in the factors.
     #[inline(always)]
-    fn exponentiate(&mut self, query: usize, seen: usize) {
+    fn raise_maxima(&mut self) {
         let (simd, lanes) = (self.simd, Lanes::<S, T>::width());
-        let scores = &mut self.scores[query * KEY_TILE..][..KEY_TILE];
-        scores[seen..].fill(T::constant(f64::NEG_INFINITY));
-        let before = self.maxima[query];
-        let mut greatest = Lanes::splat(simd, before);
-        for scores in scores.chunks_exact(lanes) {
-            let scores = Lanes::load(simd, scores);
-            greatest = greatest.where_less(scores, scores, greatest);
+        let queries = self.maxima.iter_mut().zip(&mut self.factors).zip(&self.seen);
+        for (scores, ((maximum, factor), seen)) in self.scores.chunks_exact_mut(KEY_TILE).zip(queries) {
+            scores[seen.1..].fill(T::constant(f64::NEG_INFINITY));
+            let mut greatest = Lanes::splat(simd, *maximum);
+            for scores in scores.chunks_exact(lanes) {
+                let scores = Lanes::load(simd, scores);
+                greatest = greatest.where_less(scores, scores, greatest);
+            }
+            let raised = T::greatest_lane(greatest);
+            *factor = if raised == *maximum { T::zero() } else { *maximum - raised };
+            *maximum = raised;
         }
-        let maximum = T::greatest_lane(greatest);
-        if maximum != before {
-            let factor = Lanes::splat(simd, before - maximum).exp();
-            self.maxima[query] = maximum;
-            self.sums[query] = self.sums[query] * factor;
-            let dimension = self.sizes.dimension;
-            for values in self.values[query * dimension..][..dimension].chunks_mut(lanes) {
-                (Lanes::load(simd, values) * factor).store(values);
+    }
+
+    /// Multiplies what was summed so far by `exp(m - m')`.
+    #[inline(always)]
+    fn correct(&mut self) {
+        let (simd, lanes) = (self.simd, Lanes::<S, T>::width());
+        for factors in self.factors.chunks_mut(lanes) {
+            Lanes::load(simd, factors).exp().store(factors);
+        }
+        let values = self.values.chunks_exact_mut(self.sizes.dimension);
+        for ((values, sum), &factor) in values.zip(&mut self.sums).zip(&self.factors) {
+            if factor != T::one() {
+                let factor = Lanes::splat(simd, factor);
+                *sum = *sum * factor;
+                for values in values.chunks_mut(lanes) {
+                    (Lanes::load(simd, values) * factor).store(values);
+                }
             }
         }
-        let maximum = Lanes::splat(simd, maximum);
-        let mut sum = self.sums[query];
-        for scores in scores.chunks_exact_mut(lanes) {
-            let exponential = (Lanes::load(simd, scores) - maximum).exp();
-            exponential.store(scores);
-            sum = sum + exponential;
+    }
+
+    /// Turns the scores of each query that sees any into exponentials, and adds them to its sum.
+    #[inline(always)]
+    fn exponentiate(&mut self) {
+        let (simd, lanes) = (self.simd, Lanes::<S, T>::width());
+        let queries = self.maxima.iter().zip(&mut self.sums).zip(&self.seen);
+        for (scores, ((&maximum, sum), seen)) in self.scores.chunks_exact_mut(KEY_TILE).zip(queries) {
+            if seen.1 > 0 {
+                let maximum = Lanes::splat(simd, maximum);
+                for scores in scores.chunks_exact_mut(lanes) {
+                    let exponential = (Lanes::load(simd, scores) - maximum).exp();
+                    exponential.store(scores);
+                    *sum = *sum + exponential;
+                }
+            }
         }
-        self.sums[query] = sum;
     }
 
     /// Writes the results of the rows.
@@ -169,15 +197,22 @@ impl<S: Simd, T: Reduce> Block<S, T> {
         let (simd, lanes, dimension) = (self.simd, Lanes::<S, T>::width(), self.sizes.dimension);
         let heads = output.iter_mut().flat_map(|row| row.chunks_exact_mut(dimension));
         for ((output, values), &sum) in heads.zip(self.values.chunks_exact(dimension)).zip(&self.sums) {
-            let sum = Lanes::splat(simd, T::sum_of_lanes(sum));
+            let inverse = Lanes::splat(simd, T::one() / T::sum_of_lanes(sum));
             for (output, values) in output.chunks_mut(lanes).zip(values.chunks(lanes)) {
-                (Lanes::load(simd, values) / sum).store(output);
+                (Lanes::load(simd, values) * inverse).store(output);
             }
         }
         for ((log_sum, &maximum), &sum) in log_sums.iter_mut().zip(&self.maxima).zip(&self.sums) {
             *log_sum = T::constant(maximum.to_f64() + T::sum_of_lanes(sum).to_f64().ln());
         }
     }
+}
+
+/// Makes a buffer `count` times `value`. (Growing an emptied one would write value by value.)
+#[inline(always)]
+pub(super) fn reset<V: Copy>(buffer: &mut Vec<V>, count: usize, value: V) {
+    buffer.resize(count, value);
+    buffer.fill(value);
 }
 
 /// `values *= factor`.

@@ -147,7 +147,7 @@ fn packed_shared_alone_chunked_and_decoded_rows_have_the_same_bits() {
         let kv_heads = 1 + rng.below(3);
         let sizes = [group * kv_heads, kv_heads, 1 + rng.below(70)];
         let prompt = rng.below(3 * KEY_TILE);
-        let lengths: Vec<usize> = (0..1 + rng.below(4)).map(|_| rng.below(3 * KEY_TILE)).collect();
+        let lengths: Vec<usize> = (0..=rng.below(4)).map(|_| rng.below(3 * KEY_TILE)).collect();
         let mut sequences = vec![Sequence::alone(0..prompt)];
         let mut n = prompt;
         for length in lengths {

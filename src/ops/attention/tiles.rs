@@ -13,7 +13,7 @@ use super::Sequence;
 /// Attention walks tiles from position 0 of a sequence and corrects its running sums after each, so this width is part
 /// of what a result's bits depend on: training, prefill and decode must all use it. A multiple of every register's
 /// width.
-pub const KEY_TILE: usize = 32;
+pub const KEY_TILE: usize = 64;
 
 /// The sizes of an attention layer.
 #[derive(Debug, Clone, Copy)]
