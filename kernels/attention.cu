@@ -7,8 +7,9 @@
 // only, bit for bit, and generation gives the bits that training computes.
 //
 // One block: SLOTS slots of one sequence and one KV head. Teams of TEAM neighbouring lanes serve slots: in the product
-// with the keys a member has every TEAM-th key of the tile, in the product with the values every TEAM-th column.
-// These are plain multiply-adds out of shared memory; tensor cores are not used.
+// with the keys a member has every TEAM-th key of the tile, in the product with the values every TEAM-th quadruple of
+// columns. These are plain multiply-adds out of shared memory, which is read in quadruples so that it keeps up with the
+// arithmetic; tensor cores are not used.
 
 #include "common.cuh"
 
@@ -19,13 +20,19 @@ constexpr int TEAMS = MAX_THREADS / TEAM;
 constexpr int SLOTS_OF_TEAM = 2;
 constexpr int SLOTS = TEAMS * SLOTS_OF_TEAM;
 constexpr int KEYS_OF_MEMBER = KEYS / TEAM;
+// From row to row of a tile of scores.
+constexpr int SCORES = KEYS + 4;
 static_assert(TEAMS == KEYS, "the backward pass of the keys gives each team one key");
+
+// Blocks of a multiprocessor that registers must suffice for; wide heads need more of them.
+constexpr int blocks_at_once(int columns) { return columns > 16 ? 1 : 2; }
 
 // A kernel for heads of at most 64, 128 and 256 columns (COLUMNS a member) and both value types; the body follows.
 #define SIZED_OF_TYPE(suffix, type, name, size, columns, parameters, arguments)                      \
     namespace suffix {                                                                               \
     using T = type;                                                                                  \
-    extern "C" __global__ void __launch_bounds__(MAX_THREADS) name##_##size##_##suffix parameters {  \
+    extern "C" __global__ void __launch_bounds__(MAX_THREADS, blocks_at_once(columns))               \
+        name##_##size##_##suffix parameters {                                                        \
         name##_sized<T, columns> arguments;                                                          \
     }                                                                                                \
     REGISTER_KERNEL(name##_##size##_##suffix)                                                        \
@@ -39,6 +46,20 @@ static_assert(TEAMS == KEYS, "the backward pass of the keys gives each team one 
     SIZED(name, 128, 16, parameters, arguments)                                                      \
     SIZED(name, 256, 32, parameters, arguments)                                                      \
     template <typename T, int COLUMNS> __device__ __forceinline__ void name##_sized parameters
+
+// From row to row of a tile of queries, keys or values in shared memory: quadruples stay aligned, and those of
+// neighbouring rows lie in different banks.
+__device__ __forceinline__ int stride_of(int width) { return (width + 3) / 4 * 4 + 4; }
+
+__device__ __forceinline__ float4 quadruple(const float* place) { return *reinterpret_cast<const float4*>(place); }
+
+// Continues a sum of products in the order of columns.
+__device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
+    return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
+}
+
+// The column of a member's c-th value.
+__device__ __forceinline__ int column_of(int member, int c) { return c / 4 * 4 * TEAM + member * 4 + c % 4; }
 
 // Which row of k and v holds a position of a sequence.
 struct PackedRows {
@@ -69,24 +90,63 @@ struct Queries {
     __device__ __forceinline__ int64_t place(int slot) const {
         return static_cast<int64_t>(start + slot / group) * heads + head_of_kv * group + slot % group;
     }
-    // Copies `count` slots of q, or of something alike, to rows of width + 1 in shared memory; 0 past the last slot.
+    // Copies `count` slots of q, or of something alike, to a tile; 0 past the last slot and the last column.
     template <typename T> __device__ __forceinline__ void load(const T* q, int first, int count, float* tile) const {
-        for (int i = threadIdx.x; i < count * width; i += MAX_THREADS) {
-            int slot = first + i / width, column = i % width;
-            tile[i / width * (width + 1) + column] = slot < slots() ? to_float(q[place(slot) * width + column]) : 0.0f;
+        const int stride = stride_of(width);
+        for (int i = threadIdx.x; i < count * stride; i += MAX_THREADS) {
+            int slot = first + i / stride, column = i % stride;
+            bool there = slot < slots() && column < width;
+            tile[i] = there ? to_float(q[place(slot) * width + column]) : 0.0f;
         }
     }
 };
 
-// Copies a tile of keys or values to rows of width + 1 in shared memory; 0 behind position `last`.
+// Copies keys or values to a tile; 0 behind position `last` and the last column.
 template <typename T, typename Rows>
 __device__ __forceinline__ void load_keys(
     const T* k, Rows rows, int kv_heads, int kv_head, int width, int first, int last, float* tile) {
-    for (int i = threadIdx.x; i < KEYS * width; i += MAX_THREADS) {
-        int position = first + i / width, column = i % width;
+    const int stride = stride_of(width);
+    for (int i = threadIdx.x; i < KEYS * stride; i += MAX_THREADS) {
+        int position = first + i / stride, column = i % stride;
         float value = 0.0f;
-        if (position <= last) value = to_float(k[(rows(position) * kv_heads + kv_head) * width + column]);
-        tile[i / width * (width + 1) + column] = value;
+        if (position <= last && column < width) {
+            value = to_float(k[(rows(position) * kv_heads + kv_head) * width + column]);
+        }
+        tile[i] = value;
+    }
+}
+
+// Adds to each slot's columns its scores times the rows of a tile, in order of position. Columns behind the width read
+// whatever lies there and are dropped at the end.
+template <int COLUMNS>
+__device__ __forceinline__ void accumulate(
+    const float* score_tile, const float* row_tile, int stride, int team, int member, int first,
+    const int (&limit)[SLOTS_OF_TEAM], float (&result)[SLOTS_OF_TEAM][COLUMNS]) {
+    for (int keys = 0; keys < KEYS; keys += 4) {
+        float scores[SLOTS_OF_TEAM][4];
+#pragma unroll
+        for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
+            float4 four = quadruple(score_tile + (team + r * TEAMS) * SCORES + keys);
+            scores[r][0] = four.x, scores[r][1] = four.y, scores[r][2] = four.z, scores[r][3] = four.w;
+        }
+#pragma unroll
+        for (int key = 0; key < 4; ++key) {
+            const float* row = row_tile + (keys + key) * stride;
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c += 4) {
+                float4 four = quadruple(row + column_of(member, c));
+                float values[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+                for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
+                    // Selected, not multiplied by 0: the values of a later row may be NaN.
+                    bool visible = first + keys + key <= limit[r];
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) {
+                        if (visible) result[r][c + i] = fmaf(scores[r][key], values[i], result[r][c + i]);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -95,7 +155,7 @@ __device__ __forceinline__ void attend(
     const T* q, const T* k, const T* v, T* out, float* log_sums, Rows rows, Queries queries, int first_slot,
     int kv_heads, float scale) {
     DYNAMIC_SHARED(shared);
-    const int width = queries.width, stride = width + 1;
+    const int width = queries.width, stride = stride_of(width);
     float* q_tile = shared;
     float* kv_tile = q_tile + SLOTS * stride;
     float* p_tile = kv_tile + KEYS * stride;
@@ -122,14 +182,15 @@ __device__ __forceinline__ void attend(
         load_keys(k, rows, kv_heads, queries.head_of_kv, width, first, last, kv_tile);
         __syncthreads();
         float scores[SLOTS_OF_TEAM][KEYS_OF_MEMBER] = {};
-        for (int column = 0; column < width; ++column) {
+        for (int column = 0; column < width; column += 4) {
+            float4 query[SLOTS_OF_TEAM];
+#pragma unroll
+            for (int r = 0; r < SLOTS_OF_TEAM; ++r) query[r] = quadruple(q_tile + (team + r * TEAMS) * stride + column);
 #pragma unroll
             for (int j = 0; j < KEYS_OF_MEMBER; ++j) {
-                float key = kv_tile[(member + j * TEAM) * stride + column];
+                float4 key = quadruple(kv_tile + (member + j * TEAM) * stride + column);
 #pragma unroll
-                for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
-                    scores[r][j] = fmaf(q_tile[(team + r * TEAMS) * stride + column], key, scores[r][j]);
-                }
+                for (int r = 0; r < SLOTS_OF_TEAM; ++r) scores[r][j] = dot(query[r], key, scores[r][j]);
             }
         }
 #pragma unroll
@@ -148,7 +209,7 @@ __device__ __forceinline__ void attend(
             for (int j = 0; j < KEYS_OF_MEMBER; ++j) {
                 float p = expf(scores[r][j] - new_max);
                 tile_sum += p;
-                p_tile[(team + r * TEAMS) * (KEYS + 1) + member + j * TEAM] = p;
+                p_tile[(team + r * TEAMS) * SCORES + member + j * TEAM] = p;
             }
             sum[r] = fmaf(sum[r], kept, lanes_sum<TEAM>(tile_sum));
             max[r] = new_max;
@@ -158,21 +219,7 @@ __device__ __forceinline__ void attend(
         __syncthreads();
         load_keys(v, rows, kv_heads, queries.head_of_kv, width, first, last, kv_tile);
         __syncthreads();
-        for (int key = 0; key < KEYS; ++key) {
-            float p[SLOTS_OF_TEAM];
-#pragma unroll
-            for (int r = 0; r < SLOTS_OF_TEAM; ++r) p[r] = p_tile[(team + r * TEAMS) * (KEYS + 1) + key];
-            // Columns behind the width read whatever lies there and are dropped at the end.
-#pragma unroll
-            for (int c = 0; c < COLUMNS; ++c) {
-                float value = kv_tile[key * stride + member + c * TEAM];
-#pragma unroll
-                for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
-                    // Selected, not multiplied by 0: the values of a later row may be NaN.
-                    if (first + key <= limit[r]) result[r][c] = fmaf(p[r], value, result[r][c]);
-                }
-            }
-        }
+        accumulate<COLUMNS>(p_tile, kv_tile, stride, team, member, first, limit, result);
     }
 
 #pragma unroll
@@ -182,7 +229,7 @@ __device__ __forceinline__ void attend(
         int64_t place = queries.place(slot);
 #pragma unroll
         for (int c = 0; c < COLUMNS; ++c) {
-            int column = member + c * TEAM;
+            int column = column_of(member, c);
             if (column < width) out[place * width + column] = from_float<T>(result[r][c] / sum[r]);
         }
         if (log_sums != nullptr && member == 0) log_sums[place] = max[r] + logf(sum[r]);
@@ -242,7 +289,7 @@ SIZED_KERNEL(attention_backward_queries,
               const float* log_sums, const float* delta, T* dq, int heads, int kv_heads, int width, float scale),
              (q, k, v, sequences, tasks, gradient, log_sums, delta, dq, heads, kv_heads, width, scale)) {
     DYNAMIC_SHARED(shared);
-    const int stride = width + 1;
+    const int stride = stride_of(width);
     float* q_tile = shared;
     float* gradient_tile = q_tile + SLOTS * stride;
     float* k_tile = gradient_tile + SLOTS * stride;
@@ -278,16 +325,21 @@ SIZED_KERNEL(attention_backward_queries,
         load_keys(v, rows, kv_heads, queries.head_of_kv, width, first, last, v_tile);
         __syncthreads();
         float scores[SLOTS_OF_TEAM][KEYS_OF_MEMBER] = {}, products[SLOTS_OF_TEAM][KEYS_OF_MEMBER] = {};
-        for (int column = 0; column < width; ++column) {
+        for (int column = 0; column < width; column += 4) {
+            float4 query[SLOTS_OF_TEAM], given[SLOTS_OF_TEAM];
+#pragma unroll
+            for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
+                query[r] = quadruple(q_tile + (team + r * TEAMS) * stride + column);
+                given[r] = quadruple(gradient_tile + (team + r * TEAMS) * stride + column);
+            }
 #pragma unroll
             for (int j = 0; j < KEYS_OF_MEMBER; ++j) {
-                float key = k_tile[(member + j * TEAM) * stride + column];
-                float value = v_tile[(member + j * TEAM) * stride + column];
+                float4 key = quadruple(k_tile + (member + j * TEAM) * stride + column);
+                float4 value = quadruple(v_tile + (member + j * TEAM) * stride + column);
 #pragma unroll
                 for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
-                    int place = (team + r * TEAMS) * stride + column;
-                    scores[r][j] = fmaf(q_tile[place], key, scores[r][j]);
-                    products[r][j] = fmaf(gradient_tile[place], value, products[r][j]);
+                    scores[r][j] = dot(query[r], key, scores[r][j]);
+                    products[r][j] = dot(given[r], value, products[r][j]);
                 }
             }
         }
@@ -296,24 +348,12 @@ SIZED_KERNEL(attention_backward_queries,
 #pragma unroll
             for (int j = 0; j < KEYS_OF_MEMBER; ++j) {
                 float p = expf(scores[r][j] * scale - log_sum[r]);
-                score_tile[(team + r * TEAMS) * (KEYS + 1) + member + j * TEAM] =
+                score_tile[(team + r * TEAMS) * SCORES + member + j * TEAM] =
                     p * (products[r][j] - slot_delta[r]) * scale;
             }
         }
         __syncthreads();
-        for (int key = 0; key < KEYS; ++key) {
-            float of_score[SLOTS_OF_TEAM];
-#pragma unroll
-            for (int r = 0; r < SLOTS_OF_TEAM; ++r) of_score[r] = score_tile[(team + r * TEAMS) * (KEYS + 1) + key];
-#pragma unroll
-            for (int c = 0; c < COLUMNS; ++c) {
-                float value = k_tile[key * stride + member + c * TEAM];
-#pragma unroll
-                for (int r = 0; r < SLOTS_OF_TEAM; ++r) {
-                    if (first + key <= limit[r]) result[r][c] = fmaf(of_score[r], value, result[r][c]);
-                }
-            }
-        }
+        accumulate<COLUMNS>(score_tile, k_tile, stride, team, member, first, limit, result);
     }
 
 #pragma unroll
@@ -322,7 +362,7 @@ SIZED_KERNEL(attention_backward_queries,
         if (slot >= slots) continue;
 #pragma unroll
         for (int c = 0; c < COLUMNS; ++c) {
-            int column = member + c * TEAM;
+            int column = column_of(member, c);
             if (column < width) dq[queries.place(slot) * width + column] = from_float<T>(result[r][c]);
         }
     }
@@ -338,22 +378,23 @@ SIZED_KERNEL(attention_backward_keys,
               const float* log_sums, const float* delta, T* dk, T* dv, int heads, int kv_heads, int width, float scale),
              (q, k, v, tasks, users, gradient, log_sums, delta, dk, dv, heads, kv_heads, width, scale)) {
     DYNAMIC_SHARED(shared);
-    const int stride = width + 1;
+    const int stride = stride_of(width);
     float* k_tile = shared;
     float* v_tile = k_tile + KEYS * stride;
     float* q_tile = v_tile + KEYS * stride;
     float* gradient_tile = q_tile + KEYS * stride;
     float* p_tile = gradient_tile + KEYS * stride;
-    float* score_tile = p_tile + KEYS * (KEYS + 1);
+    float* score_tile = p_tile + KEYS * SCORES;
     const int key = threadIdx.x / TEAM, member = threadIdx.x % TEAM;
 
     const int* task = tasks + 4 * blockIdx.x;
     const int first_row = task[0], row_count = task[1];
-    for (int i = threadIdx.x; i < KEYS * width; i += MAX_THREADS) {
-        int row = i / width, column = i % width;
+    for (int i = threadIdx.x; i < KEYS * stride; i += MAX_THREADS) {
+        int row = i / stride, column = i % stride;
         int64_t place = (static_cast<int64_t>(first_row + row) * kv_heads + blockIdx.y) * width + column;
-        k_tile[row * stride + column] = row < row_count ? to_float(k[place]) : 0.0f;
-        v_tile[row * stride + column] = row < row_count ? to_float(v[place]) : 0.0f;
+        bool there = row < row_count && column < width;
+        k_tile[i] = there ? to_float(k[place]) : 0.0f;
+        v_tile[i] = there ? to_float(v[place]) : 0.0f;
     }
     float key_result[COLUMNS], value_result[COLUMNS];
 #pragma unroll
@@ -376,13 +417,14 @@ SIZED_KERNEL(attention_backward_keys,
             queries.load(gradient, tile, KEYS, gradient_tile);
             __syncthreads();
             float scores[KEYS_OF_MEMBER] = {}, products[KEYS_OF_MEMBER] = {};
-            for (int column = 0; column < width; ++column) {
-                float key_value = k_tile[key * stride + column], value = v_tile[key * stride + column];
+            for (int column = 0; column < width; column += 4) {
+                float4 key_four = quadruple(k_tile + key * stride + column);
+                float4 value_four = quadruple(v_tile + key * stride + column);
 #pragma unroll
                 for (int j = 0; j < KEYS_OF_MEMBER; ++j) {
                     int place = (member + j * TEAM) * stride + column;
-                    scores[j] = fmaf(q_tile[place], key_value, scores[j]);
-                    products[j] = fmaf(gradient_tile[place], value, products[j]);
+                    scores[j] = dot(quadruple(q_tile + place), key_four, scores[j]);
+                    products[j] = dot(quadruple(gradient_tile + place), value_four, products[j]);
                 }
             }
 #pragma unroll
@@ -390,19 +432,25 @@ SIZED_KERNEL(attention_backward_keys,
                 int slot = tile + member + j * TEAM;
                 int64_t place = queries.place(slot < slots ? slot : tile);
                 float p = expf(scores[j] * scale - log_sums[place]);
-                p_tile[key * (KEYS + 1) + member + j * TEAM] = p;
-                score_tile[key * (KEYS + 1) + member + j * TEAM] = p * (products[j] - delta[place]) * scale;
+                p_tile[key * SCORES + member + j * TEAM] = p;
+                score_tile[key * SCORES + member + j * TEAM] = p * (products[j] - delta[place]) * scale;
             }
             __syncthreads();
             for (int i = 0; i < KEYS; ++i) {
                 bool visible = seen && tile + i >= own_first && tile + i < slots;
-                float p = p_tile[key * (KEYS + 1) + i], of_score = score_tile[key * (KEYS + 1) + i];
+                float p = p_tile[key * SCORES + i], of_score = score_tile[key * SCORES + i];
 #pragma unroll
-                for (int c = 0; c < COLUMNS; ++c) {
-                    int place = i * stride + member + c * TEAM;
-                    if (visible) {
-                        key_result[c] = fmaf(of_score, q_tile[place], key_result[c]);
-                        value_result[c] = fmaf(p, gradient_tile[place], value_result[c]);
+                for (int c = 0; c < COLUMNS; c += 4) {
+                    float4 query = quadruple(q_tile + i * stride + column_of(member, c));
+                    float4 given = quadruple(gradient_tile + i * stride + column_of(member, c));
+                    float of_key[4] = {query.x, query.y, query.z, query.w};
+                    float of_value[4] = {given.x, given.y, given.z, given.w};
+#pragma unroll
+                    for (int part = 0; part < 4; ++part) {
+                        if (visible) {
+                            key_result[c + part] = fmaf(of_score, of_key[part], key_result[c + part]);
+                            value_result[c + part] = fmaf(p, of_value[part], value_result[c + part]);
+                        }
                     }
                 }
             }
@@ -413,7 +461,7 @@ SIZED_KERNEL(attention_backward_keys,
     int64_t place = (static_cast<int64_t>(first_row + key) * kv_heads + blockIdx.y) * width;
 #pragma unroll
     for (int c = 0; c < COLUMNS; ++c) {
-        int column = member + c * TEAM;
+        int column = column_of(member, c);
         if (column >= width) continue;
         dk[place + column] = from_float<T>(key_result[c]);
         dv[place + column] = from_float<T>(value_result[c]);

@@ -17,8 +17,8 @@
 #else
 #include <cuda_bf16.h>
 #define REGISTER_KERNEL(name)
-// The shared memory whose size a launch gives, in floats.
-#define DYNAMIC_SHARED(name) extern __shared__ float name[]
+// The shared memory whose size a launch gives, in floats; aligned for float4.
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(16) float name[]
 #endif
 
 // No kernel is launched with more threads in a block than this.

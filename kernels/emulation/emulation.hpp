@@ -17,7 +17,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __shared__ static
 
 namespace emulation {
@@ -87,6 +87,10 @@ inline int atomicMin(int* place, int value) {
     *place = std::min(before, value);
     return before;
 }
+
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
 
 struct __nv_bfloat16 {
     uint16_t bits;

@@ -118,13 +118,13 @@ fn sized(kernel: &str, width: usize, dtype: DType) -> Result<String> {
     typed(&format!("{kernel}_{size}"), dtype)
 }
 
-/// Rows of `width` and one more in shared memory, for so many tiles.
+/// So many rows of `width` values in shared memory; `kernels/attention.cu` has the same as `stride_of`.
 fn tiles(rows: usize, width: usize) -> usize {
-    rows * (width + 1)
+    rows * (width.next_multiple_of(4) + 4)
 }
 
 /// Shared memory of the forward pass: a tile of queries, one of keys or values, probabilities. The last columns of a
-/// narrow head read behind it, hence the size of the head that the kernel is made for.
+/// narrow head read behind it, hence the most that a head may have.
 fn forward_shared(width: usize) -> usize {
     tiles(SLOTS + KEYS, width) + tiles(SLOTS, KEYS) + MOST_COLUMNS
 }
