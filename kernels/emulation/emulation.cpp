@@ -166,6 +166,7 @@ extern "C" const char* forebay_emulate(
 #include "../swiglu.cu"
 #include "../embedding.cu"
 #include "../attention.cu"
+#include "../attention_backward.cu"
 #include "../categorical.cu"
 #include "../log_prob.cu"
 #include "../experts.cu"

@@ -176,7 +176,8 @@ fn adamw_case(count: usize, dtype: DType) -> Result<Case> {
         }),
         // A value between two of bf16 may be rounded to either.
         bound: rounding(DType::BF16),
-        work: Work { bytes: count * (6 * 4 + dtype.size_in_bytes() + 2), operations: 0 },
+        // Parameter and moments are copied before the update, and a copy is rounded.
+        work: Work { bytes: count * (6 * 4 + dtype.size_in_bytes() + 2 + 6 * 4 + 10), operations: 0 },
     })
 }
 
@@ -203,7 +204,8 @@ fn rmsprop_case(count: usize, place: EpsilonPlace, dtype: DType) -> Result<Case>
             Ok(vec![tensor(parameter)?, tensor(second)?])
         }),
         bound: rounding(DType::F32),
-        work: Work { bytes: count * (4 * 4 + dtype.size_in_bytes()), operations: 0 },
+        // Parameter and moment are copied before the update.
+        work: Work { bytes: count * (4 * 4 + dtype.size_in_bytes() + 4 * 4), operations: 0 },
     })
 }
 

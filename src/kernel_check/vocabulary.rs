@@ -12,8 +12,6 @@ const TEMPERATURE: f64 = 0.7;
 
 pub(super) fn cases(size: Size, dtype: DType) -> Result<Vec<Case>> {
     let shapes: &[[usize; 3]] = match size {
-        // candle multiplies in bf16 on devices only.
-        Size::Small if dtype == DType::BF16 && !cfg!(feature = "cuda") => &[],
         Size::Small => &[[1, 1, 1], [0, 3, 2], [5, 7, 300], [3, 2, 2 * CHUNK + 5]],
         Size::Large => &[[4096, 576, 49_152]],
     };

@@ -1,14 +1,14 @@
-//! Causal attention over packed sequences and over pages; `kernels/attention.cu`. q `[N, H, D]`, k and v `[N, G, D]`.
+//! Causal attention over packed sequences and over pages; `kernels/attention*.cu`. q `[N, H, D]`, k and v `[N, G, D]`.
 
 use std::ops::Range;
 
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::super::storage::refuse;
-use super::launch::{ATTENTION, Argument, Grid, int, launch, long, typed};
+use super::launch::{ATTENTION, ATTENTION_BACKWARD, Argument, Grid, int, launch, long, typed};
 use super::view::{Array, View, lock};
 
-/// Keys of a tile, and slots (query row times head of a group) of a block; `kernels/attention.cu` has the same.
+/// Keys of a tile, and slots (query row times head of a group) of a block; `kernels/attention.cuh` has the same.
 const KEYS: usize = 32;
 const SLOTS: usize = 64;
 /// The widest head.
@@ -118,7 +118,7 @@ fn sized(kernel: &str, width: usize, dtype: DType) -> Result<String> {
     typed(&format!("{kernel}_{size}"), dtype)
 }
 
-/// So many rows of `width` values in shared memory; `kernels/attention.cu` has the same as `stride_of`.
+/// So many rows of `width` values in shared memory; `kernels/attention.cuh` has the same as `stride_of`.
 fn tiles(rows: usize, width: usize) -> usize {
     rows * (width.next_multiple_of(4) + 4)
 }
@@ -187,7 +187,7 @@ pub(crate) fn backward(
     let mut delta = Array::new(&device, DType::F32, (plan.rows, heads))?;
     launch(
         &device,
-        ATTENTION,
+        ATTENTION_BACKWARD,
         &typed("attention_delta", dtype)?,
         Grid::warps(slots),
         &mut [(&saved.out).into(), gradient.into(), (&mut delta).into(), long(slots), int(width)?],
@@ -205,7 +205,13 @@ pub(crate) fn backward(
     arguments.extend(sizes()?);
     let shared = tiles(2 * SLOTS + 2 * KEYS, width) + tiles(SLOTS, KEYS) + MOST_COLUMNS;
     let grid = Grid { blocks: [tasks.dims()[0], kv_heads, 1], shared };
-    launch(&device, ATTENTION, &sized("attention_backward_queries", width, dtype)?, grid, &mut arguments)?;
+    launch(
+        &device,
+        ATTENTION_BACKWARD,
+        &sized("attention_backward_queries", width, dtype)?,
+        grid,
+        &mut arguments,
+    )?;
 
     let (mut of_k, mut of_v) = (Array::like(k)?, Array::like(v)?);
     let (tasks, users) = (lock(&plan.key_tasks), lock(&plan.users));
@@ -216,7 +222,13 @@ pub(crate) fn backward(
     arguments.extend(sizes()?);
     let shared = tiles(4 * KEYS, width) + 2 * tiles(KEYS, KEYS) + MOST_COLUMNS;
     let grid = Grid { blocks: [tasks.dims()[0], kv_heads, 1], shared };
-    launch(&device, ATTENTION, &sized("attention_backward_keys", width, dtype)?, grid, &mut arguments)?;
+    launch(
+        &device,
+        ATTENTION_BACKWARD,
+        &sized("attention_backward_keys", width, dtype)?,
+        grid,
+        &mut arguments,
+    )?;
     Ok([of_q, of_k, of_v])
 }
 

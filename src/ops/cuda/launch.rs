@@ -36,9 +36,20 @@ macro_rules! modules {
     };
 }
 modules! {
-    ATTENTION "attention", CATEGORICAL "categorical", EMBEDDING "embedding", EXPERTS "experts", GAUSSIAN "gaussian",
-    LOG_PROB "log_prob", LSTM "lstm", NORM "norm", OPTIMIZER "optimizer", ROTARY "rotary", SAMPLING "sampling",
-    SCAN "scan", SWIGLU "swiglu",
+    ATTENTION "attention",
+    ATTENTION_BACKWARD "attention_backward",
+    CATEGORICAL "categorical",
+    EMBEDDING "embedding",
+    EXPERTS "experts",
+    GAUSSIAN "gaussian",
+    LOG_PROB "log_prob",
+    LSTM "lstm",
+    NORM "norm",
+    OPTIMIZER "optimizer",
+    ROTARY "rotary",
+    SAMPLING "sampling",
+    SCAN "scan",
+    SWIGLU "swiglu",
 }
 
 /// How many blocks of how many threads.

@@ -106,6 +106,18 @@ impl View<'_> {
         }
         let sizes = (1, rows, columns, inner);
         let storage = match (self.source, right.source) {
+            // In emulation. candle does not multiply in bf16 on the CPU; cuBLAS sums in f32 and rounds.
+            (Source::Cpu(left), Source::Cpu(values)) if self.dtype() == DType::BF16 => {
+                let widened = |storage: &CpuStorage, layout: &Layout| storage.to_dtype(layout, DType::F32);
+                let [of_left, of_right] = [self, right].map(|view| Layout::contiguous(view.shape().clone()));
+                let product = widened(left, &self.layout)?.matmul(
+                    &widened(values, &right.layout)?,
+                    sizes,
+                    &of_left,
+                    &of_right,
+                )?;
+                Storage::Cpu(product.to_dtype(&Layout::contiguous((rows, columns)), DType::BF16)?)
+            }
             (Source::Cpu(left), Source::Cpu(values)) => {
                 Storage::Cpu(left.matmul(values, sizes, &self.layout, &right.layout)?)
             }
