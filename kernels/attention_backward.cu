@@ -87,7 +87,8 @@ SIZED_KERNEL(attention_backward_queries,
                     p * (products[r][j] - slot_delta[r]) * scale;
             }
         }
-        __syncthreads();
+        // A team reads the scores that itself has written.
+        __syncwarp();
         accumulate<COLUMNS>(score_tile, k_tile, stride, team, member, first, limit, result);
     }
 
@@ -170,7 +171,8 @@ SIZED_KERNEL(attention_backward_keys,
                 p_tile[key * SCORES + member + j * TEAM] = p;
                 score_tile[key * SCORES + member + j * TEAM] = p * (products[j] - delta[place]) * scale;
             }
-            __syncthreads();
+            // A team reads the scores that itself has written.
+            __syncwarp();
             for (int i = 0; i < KEYS; ++i) {
                 bool visible = seen && tile + i >= own_first && tile + i < slots;
                 float p = p_tile[key * SCORES + i], of_score = score_tile[key * SCORES + i];

@@ -30,11 +30,12 @@ KERNEL(vocabulary_add,
     max = larger(old_max, block_max(max, scratch));
     float sum = 0.0f, weighted = 0.0f;
     for (int i = threadIdx.x; i < width; i += blockDim.x) {
-        float shifted = to_float(chunk[i]) * inverse_temperature - max;
-        float weight = expf(shifted);
+        float z = to_float(chunk[i]) * inverse_temperature;
+        // A logit of minus infinity weighs nothing, also where all that were seen so far are.
+        if (z == -INFINITY) continue;
+        float shifted = z - max, weight = expf(shifted);
         sum += weight;
-        // A logit of minus infinity weighs nothing; 0 times infinity would be NaN.
-        if (weight != 0.0f) weighted = fmaf(weight, shifted, weighted);
+        weighted = fmaf(weight, shifted, weighted);
     }
     sum = block_sum(sum, scratch);
     weighted = block_sum(weighted, scratch);

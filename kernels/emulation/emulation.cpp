@@ -84,6 +84,24 @@ bool release(unsigned first, unsigned last, State barrier) {
     return true;
 }
 
+// Runs the warp that starts at a thread as far as it comes without the others: a barrier that is missing between warps
+// shows most when one of them is far ahead. Whether it came any further.
+bool run_warp(unsigned first, unsigned threads, bool backwards) {
+    const unsigned last = std::min(first + 32, threads);
+    bool any = false;
+    for (bool progress = true; progress && error.empty(); any |= progress) {
+        progress = false;
+        for (unsigned step = 0; step < last - first; ++step) {
+            unsigned index = backwards ? last - 1 - step : first + step;
+            if (fibers[index].state != State::Ready) continue;
+            resume(index);
+            progress = true;
+        }
+        progress |= release(first, last, State::AtWarpBarrier);
+    }
+    return any;
+}
+
 void run_block(unsigned threads, bool backwards) {
     for (unsigned i = 0; i < threads; ++i) {
         Fiber& fiber = fibers[i];
@@ -95,16 +113,11 @@ void run_block(unsigned threads, bool backwards) {
         fiber.entry.uc_link = nullptr;
         makecontext(&fiber.entry, enter, 0);
     }
+    const unsigned warps = (threads + 31) / 32;
     for (;;) {
         bool progress = false;
-        for (unsigned step = 0; step < threads; ++step) {
-            unsigned index = backwards ? threads - 1 - step : step;
-            if (fibers[index].state != State::Ready) continue;
-            resume(index);
-            progress = true;
-        }
-        for (unsigned first = 0; first < threads; first += 32) {
-            progress |= release(first, std::min(first + 32, threads), State::AtWarpBarrier);
+        for (unsigned step = 0; step < warps; ++step) {
+            progress |= run_warp((backwards ? warps - 1 - step : step) * 32, threads, backwards);
         }
         progress |= release(0, threads, State::AtBlockBarrier);
         if (!error.empty()) return;

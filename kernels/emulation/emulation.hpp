@@ -1,9 +1,10 @@
 // The part of CUDA that our kernels use, as plain C++, so that they run on a machine without a GPU.
 //
-// Blocks run one after another. The threads of a block are fibers on one thread of the host: each runs until it ends or
-// comes to a barrier, forwards or backwards in order of their index. A kernel whose barriers suffice gives the same bits
-// in both orders; one that lacks a barrier most likely does not. Shared memory is filled with NaN before each block.
-// A barrier that not all threads reach, and a shuffle with a lane that has ended, are errors.
+// Blocks run one after another. The threads of a block are fibers on one thread of the host: each warp runs until all its
+// threads have ended or wait for other warps, forwards or backwards in order of index, as do the threads within it. A
+// kernel whose barriers suffice gives the same bits in both orders; one that lacks a barrier most likely does not. Shared
+// memory whose size the launch decides is filled with NaN before each block. A barrier that not all threads reach, and a
+// shuffle with a lane that has ended, are errors.
 #pragma once
 
 #include <algorithm>

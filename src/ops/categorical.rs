@@ -27,8 +27,51 @@ pub fn mask_logits(logits: &Tensor, mask: &Tensor) -> Result<Tensor> {
     if logits.dims() != mask.dims() {
         return refuse("mask_logits", format!("logits {:?}, mask {:?}", logits.dims(), mask.dims()));
     }
+    #[cfg(feature = "cuda")]
+    if storage::has_kernel(logits) && mask.dtype() == DType::U8 {
+        return logits.contiguous()?.apply_op2(&mask.contiguous()?, MaskOnDevice);
+    }
     let fill = Tensor::full(MASKED, logits.shape(), logits.device())?.to_dtype(logits.dtype())?;
     mask.where_cond(logits, &fill)
+}
+
+/// [`mask_logits`] by its kernel.
+#[cfg(feature = "cuda")]
+struct MaskOnDevice;
+
+#[cfg(feature = "cuda")]
+impl CustomOp2 for MaskOnDevice {
+    fn name(&self) -> &'static str {
+        "mask_logits"
+    }
+
+    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
+        refuse("mask_logits", "its kernel runs on devices")
+    }
+
+    fn cuda_fwd(
+        &self,
+        logits: &CudaStorage,
+        logits_layout: &Layout,
+        mask: &CudaStorage,
+        mask_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        let (logits, mask) = (View::cuda(logits, logits_layout), View::cuda(mask, mask_layout));
+        cuda::categorical::mask(&logits, &mask, MASKED)?.into_cuda()
+    }
+
+    fn bwd(
+        &self,
+        _logits: &Tensor,
+        mask: &Tensor,
+        _result: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let gradient = gradient.contiguous()?;
+        let (mask, gradient) = (lock(mask), lock(&gradient));
+        let result = cuda::categorical::mask(&gradient.view()?, &mask.view()?, 0.0)?;
+        Ok((Some(result.into_tensor()), None))
+    }
 }
 
 /// Log-probability of the given choice (column 0) and entropy (column 1) of each row, in nats.
