@@ -23,6 +23,13 @@ pub(super) fn cases(size: Size, dtype: DType) -> Result<Vec<Case>> {
     for &shape in shapes {
         cases.push(combined(shape, dtype)?);
     }
+    let shapes: &[(&[usize], [usize; 2])] = match size {
+        Size::Small => &[(&[1], [1, 1]), (&[3, 0, 5], [7, 4])],
+        Size::Large => &[(&[1024; 64], [2048, 768])],
+    };
+    for &(counts, sizes) in shapes {
+        cases.push(grouped(counts, sizes, dtype)?);
+    }
     if size == Size::Small {
         cases.push(scattered(dtype)?);
         cases.push(outside(dtype)?);
@@ -106,6 +113,47 @@ fn scattered(dtype: DType) -> Result<Case> {
         bound: 0.0,
         work: Work::default(),
     })
+}
+
+/// The products of experts that have so many rows each.
+fn grouped(counts: &[usize], [inputs, outputs]: [usize; 2], dtype: DType) -> Result<Case> {
+    let mut next = 0;
+    let mut ranges = Vec::new();
+    for count in counts {
+        ranges.push(next..next + count);
+        next += count;
+    }
+    let (rows, of_reference) = (next, ranges.clone());
+    let size = dtype.size_in_bytes();
+    Differentiable {
+        name: format!("expert_linear of {rows} rows, {} experts [{outputs}, {inputs}]", counts.len()),
+        dtype,
+        floats: vec![normal(&[rows, inputs], 1, dtype)?, normal(&[counts.len(), outputs, inputs], 2, dtype)?],
+        integers: vec![],
+        shape_of_result: vec![rows, outputs],
+        reference: move |floats: &[Tensor], _: &[Tensor]| {
+            let mut parts = Vec::new();
+            for (expert, range) in of_reference.iter().enumerate().filter(|(_, range)| !range.is_empty()) {
+                let x = floats[0].narrow(0, range.start, range.len())?;
+                parts.push(x.matmul(&floats[1].get(expert)?.t()?)?);
+            }
+            Tensor::cat(&parts, 0)
+        },
+        kernel: move |inputs: &[Tensor]| {
+            let [x, weight, gradient] = [&inputs[0], &inputs[1], &inputs[2]].map(lock);
+            let (x, weight, gradient) = (x.view()?, weight.view()?, gradient.view()?);
+            let y = experts::linear(&x, &weight, &ranges)?;
+            let of_x = experts::linear_backward_x(&x, &weight, &gradient, &ranges)?;
+            let of_weight = experts::linear_backward_weight(&x, &weight, &gradient, &ranges)?;
+            Ok(vec![y.into_tensor(), of_x.into_tensor(), of_weight.into_tensor()])
+        },
+        bound: 2.0 * rounding(dtype),
+        work: Work {
+            bytes: (rows * (inputs + outputs) * 2 + 3 * counts.len() * inputs * outputs) * size,
+            operations: 6 * rows * inputs * outputs,
+        },
+    }
+    .case()
 }
 
 /// Where each row's copies lie in order of expert id, and which choice of the row each is, `[N, k]` each.

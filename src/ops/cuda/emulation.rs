@@ -178,3 +178,52 @@ pub(super) fn launch(kernel: &str, grid: Grid, arguments: &mut [Argument]) -> Re
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::super::view::{Array, lock};
+    use super::*;
+
+    /// What a kernel makes of 256 different values, with the threads in either order.
+    fn run(kernel: &str, more: &[i32]) -> Result<[Vec<u32>; 2]> {
+        let x: Vec<f32> = (0..256).map(|i| i as f32).collect();
+        let x = candle_core::Tensor::new(x, &Device::Cpu)?;
+        let once = || -> Result<Vec<u32>> {
+            let x = lock(&x);
+            let mut y = Array::new(&Device::Cpu, DType::F32, 256)?;
+            let mut arguments = vec![Argument::Read(x.view()?), Argument::Write(&mut y)];
+            arguments.extend(more.iter().map(|&value| Argument::Int(value)));
+            launch(kernel, Grid::threads(256), &mut arguments)?;
+            Ok(y.into_tensor().to_vec1::<f32>()?.into_iter().map(f32::to_bits).collect())
+        };
+        Ok([once()?, run_threads_backwards(once)?])
+    }
+
+    fn refusal(kernel: &str, more: &[i32]) -> String {
+        run(kernel, more).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_missing_barrier_shows_in_the_order_of_threads() {
+        let [forwards, backwards] = run("sound", &[]).unwrap();
+        assert_eq!(forwards, backwards);
+        let [forwards, backwards] = run("broken_barrier", &[]).unwrap();
+        assert_ne!(forwards, backwards);
+    }
+
+    #[test]
+    fn writing_outside_and_into_an_input_is_refused() {
+        assert!(run("broken_bound", &[255]).is_ok());
+        assert!(refusal("broken_bound", &[256]).contains("outside"));
+        assert!(refusal("broken_input", &[]).contains("into an input"));
+    }
+
+    #[test]
+    fn exchanges_with_lanes_that_left_and_barriers_in_branches_are_refused() {
+        assert!(refusal("broken_exchange", &[]).contains("lanes that have ended"));
+        assert!(refusal("broken_branch", &[]).contains("different barriers"));
+        assert!(refusal("absent", &[]).contains("no such kernel"));
+    }
+}

@@ -1,4 +1,6 @@
-//! Rows to experts and back; `kernels/experts.cu`. Dispatching is [`super::embedding::gather`] of a row for each place.
+//! Rows to experts and back, `kernels/experts.cu`, and the experts' products, which are candle's. Dispatching is [`super::embedding::gather`] of a row for each place.
+
+use std::ops::Range;
 
 use candle_core::{DType, Result};
 
@@ -77,4 +79,64 @@ pub(crate) fn combine_backward(
         ],
     )?;
     Ok((of_values, of_weights))
+}
+
+/// x `[N k, K]` and weight `[E, O, K]`, when they fit the ranges of rows that the experts have.
+fn check_experts(x: &View, weight: &View, ranges: &[Range<usize>]) -> Result<[usize; 3]> {
+    let (rows, width) = x.shape().dims2()?;
+    let (experts, outputs, inputs) = weight.shape().dims3()?;
+    let last = ranges.last().map_or(0, |range| range.end);
+    if inputs != width || experts != ranges.len() || last != rows || weight.dtype() != x.dtype() {
+        return refuse("expert_linear", format!("x {:?}, weight {:?}", x.dims(), weight.dims()));
+    }
+    Ok([rows, outputs, inputs])
+}
+
+/// Experts that have rows.
+fn busy(ranges: &[Range<usize>]) -> impl Iterator<Item = (usize, &Range<usize>)> {
+    ranges.iter().enumerate().filter(|(_, range)| !range.is_empty())
+}
+
+/// Each expert's rows of x times its weight, `[N k, O]`; `ranges` are the experts' rows, one after another.
+pub(crate) fn linear(x: &View, weight: &View, ranges: &[Range<usize>]) -> Result<Array> {
+    let [rows, outputs, _] = check_experts(x, weight, ranges)?;
+    let mut y = Array::new(&x.device(), x.dtype(), (rows, outputs))?;
+    for (expert, range) in busy(ranges) {
+        let x = x.narrow(range.start, range.len())?;
+        y.write(range.start * outputs, &x.product(&weight.matrix(expert)?.transposed()?)?)?;
+    }
+    Ok(y)
+}
+
+/// The gradient of x from that of [`linear`]'s result.
+pub(crate) fn linear_backward_x(
+    x: &View,
+    weight: &View,
+    gradient: &View,
+    ranges: &[Range<usize>],
+) -> Result<Array> {
+    let [_, _, inputs] = check_experts(x, weight, ranges)?;
+    let mut of_x = Array::like(x)?;
+    for (expert, range) in busy(ranges) {
+        let gradient = gradient.narrow(range.start, range.len())?;
+        of_x.write(range.start * inputs, &gradient.product(&weight.matrix(expert)?)?)?;
+    }
+    Ok(of_x)
+}
+
+/// The gradient of the weight; 0 for experts without rows.
+pub(crate) fn linear_backward_weight(
+    x: &View,
+    weight: &View,
+    gradient: &View,
+    ranges: &[Range<usize>],
+) -> Result<Array> {
+    let [_, outputs, inputs] = check_experts(x, weight, ranges)?;
+    let mut of_weight = Array::zeros(&x.device(), x.dtype(), weight.shape().clone())?;
+    for (expert, range) in busy(ranges) {
+        let gradient = gradient.narrow(range.start, range.len())?.transposed()?;
+        let x = x.narrow(range.start, range.len())?;
+        of_weight.write(expert * outputs * inputs, &gradient.product(&x)?)?;
+    }
+    Ok(of_weight)
 }

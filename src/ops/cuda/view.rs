@@ -94,6 +94,13 @@ impl View<'_> {
         Ok(Self { source: self.source, layout: self.layout.narrow(0, first, count)? })
     }
 
+    /// Matrix `index` of `[E, O, K]`.
+    pub(super) fn matrix(&self, index: usize) -> Result<Self> {
+        let (_, rows, columns) = self.shape().dims3()?;
+        let start = self.range()?.0 + index * rows * columns;
+        Ok(Self { source: self.source, layout: Layout::contiguous_with_offset((rows, columns), start) })
+    }
+
     pub(super) fn transposed(&self) -> Result<Self> {
         Ok(Self { source: self.source, layout: self.layout.transpose(0, 1)? })
     }
@@ -195,6 +202,31 @@ impl Array {
     /// A result like a view.
     pub(super) fn like(view: &View) -> Result<Self> {
         Self::new(&view.device(), view.dtype(), view.shape().clone())
+    }
+
+    /// A result of zeros, to be written in part.
+    pub(super) fn zeros(device: &Device, dtype: DType, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        let size = Shape::from(shape.elem_count().max(1));
+        let storage = match device {
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => Storage::Cuda(device.zeros_impl(&size, dtype)?),
+            _ => {
+                let zeros = f32::to_cpu_storage_owned(vec![0.0; size.elem_count()]);
+                Storage::Cpu(zeros.to_dtype(&Layout::contiguous(size), dtype)?)
+            }
+        };
+        Ok(Self { storage, shape })
+    }
+
+    /// Writes `part`, from entry `start` on.
+    pub(super) fn write(&mut self, start: usize, part: &Self) -> Result<()> {
+        let layout = Layout::contiguous(part.shape.clone());
+        match (&mut self.storage, &part.storage) {
+            (Storage::Cpu(whole), Storage::Cpu(part)) => part.copy_strided_src(whole, start, &layout),
+            (Storage::Cuda(whole), Storage::Cuda(part)) => part.copy_strided_src(whole, start, &layout),
+            _ => refuse("a kernel", "its results lie on different devices"),
+        }
     }
 
     pub(super) fn view(&self) -> View<'_> {

@@ -74,6 +74,12 @@ impl ExpertPlan {
         self.pairs.starts[expert]..self.pairs.starts[expert + 1]
     }
 
+    /// The rows of each expert.
+    #[cfg(feature = "cuda")]
+    pub(super) fn ranges(&self) -> Vec<Range<usize>> {
+        (0..self.pairs.counts.len()).map(|expert| self.range(expert)).collect()
+    }
+
     /// N.
     #[must_use]
     pub fn rows(&self) -> usize {
