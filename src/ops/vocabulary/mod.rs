@@ -189,7 +189,8 @@ impl<'a, T: Element> Head<'a, T> {
         (sums, targets)
     }
 
-    /// Adds the gradients that come from `rows.len()` rows from `first` to those of x (of these rows) and the weight.
+    /// Fills the gradient of `rows.len()` rows of x from `first`, and adds what these rows give to that of the weight
+    /// (the first rows fill it: its fresh pages are then touched once).
     fn backward(
         &self,
         first: usize,
@@ -213,12 +214,12 @@ impl<'a, T: Element> Head<'a, T> {
             let gradient = Matrix::new(logits, rows.len(), chunk.width);
             if let Some(output) = x_gradient.as_deref_mut() {
                 let weight = self.weight_rows(chunk.first, chunk.width);
-                multiply(output, gradient, Matrix::new(weight, chunk.width, self.inputs), true);
+                multiply(output, gradient, Matrix::new(weight, chunk.width, self.inputs), index > 0);
             }
             if let Some(output) = weight_gradient.as_deref_mut() {
                 let output = &mut output[chunk.first * self.inputs..][..chunk.width * self.inputs];
                 let x = Matrix::new(self.x_rows(first, rows.len()), rows.len(), self.inputs);
-                multiply(output, gradient.transposed(), x, true);
+                multiply(output, gradient.transposed(), x, first > 0);
             }
         }
     }
