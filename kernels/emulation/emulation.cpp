@@ -188,4 +188,4 @@ extern "C" const char* forebay_emulate(
 #include "../optimizer.cu"
 #include "../lstm.cu"
 #include "../gaussian.cu"
-#include "broken.cu"
+#include "broken.hpp"

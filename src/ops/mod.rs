@@ -36,8 +36,8 @@
 //!
 //! Actors that work on plain slices have twins that give the same bits: [`PreparedLinear`],
 //! [`log_prob_and_entropy`], [`sample_categorical`],
-//! [`squashed_log_prob_and_entropy`], [`sample_before_squashing`], [`sample_token`], [`PagedAttention`]. The thread policy is in
-//! [`with_threads`].
+//! [`squashed_log_prob_and_entropy`], [`sample_before_squashing`], [`sample_token`], [`PagedAttention`]. The thread
+//! policy is in [`with_threads`].
 
 // Inner loops must be inlined into the function that was compiled for the chosen instruction set.
 #![allow(clippy::inline_always)]

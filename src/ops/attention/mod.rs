@@ -66,7 +66,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, sequences: &[Sequence], sca
     if storage::is_native(q) || has_kernel(q) {
         let operator = Attention {
             sizes,
-            sequences: sequences.to_vec(),
+            sequences: sequences.iter().filter(|sequence| !sequence.rows.is_empty()).cloned().collect(),
             log_sums: OnceLock::new(),
             #[cfg(feature = "cuda")]
             on_device: OnceLock::new(),
@@ -104,7 +104,7 @@ fn check(q: &Tensor, k: &Tensor, v: &Tensor, scale: f64) -> Result<Sizes> {
     }
 }
 
-/// Makes sure that the sequences' rows are 0..n, each once, and that their prefixes are rows before or after them.
+/// Makes sure that the sequences' rows are 0..n, each once, and that each prefix is rows of other sequences.
 fn check_sequences(sequences: &[Sequence], n: usize) -> Result<()> {
     for (index, Sequence { prefix, rows }) in sequences.iter().enumerate() {
         let problem = if rows.start > rows.end || rows.end > n {

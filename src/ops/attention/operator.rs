@@ -23,6 +23,7 @@ use {
 /// The operator.
 pub(super) struct Attention {
     pub(super) sizes: Sizes,
+    /// Those that have rows.
     pub(super) sequences: Vec<Sequence>,
     /// `ln Σ exp(score)` of each row and head, kept by forward for backward: task after task, `[rows, group]` each.
     pub(super) log_sums: OnceLock<CpuStorage>,
@@ -188,13 +189,11 @@ impl Attention {
                     value_gradient,
                 });
                 for ((mut gradient, own), prefix) in kv_gradients.into_iter().zip(kv).zip(prefix) {
-                    let shared = sequence.prefix.len() * dimension;
-                    for (to, from) in
-                        own.into_iter().zip(gradient[shared.min(gradient.len())..].chunks_exact(dimension))
-                    {
+                    let from = gradient.chunks_exact(dimension).skip(sequence.prefix.len());
+                    for (to, from) in own.into_iter().zip(from) {
                         to.copy_from_slice(from);
                     }
-                    gradient.truncate(shared);
+                    gradient.truncate(sequence.prefix.len() * dimension);
                     *prefix = gradient;
                 }
             },
