@@ -9,10 +9,10 @@ PLAIN_KERNEL(broken_barrier, (const float* x, float* y)) {
     y[threadIdx.x] = values[MAX_THREADS - 1 - threadIdx.x];
 }
 
-// One thread too many writes.
+// Writes the places from 1 up to and including `count`.
 PLAIN_KERNEL(broken_bound, (const float* x, float* y, int count)) {
     int i = static_cast<int>(threadIdx.x);
-    if (i <= count) y[i] = x[i];
+    if (i < count) y[i + 1] = x[i];
 }
 
 // Writes what it should only read.

@@ -57,6 +57,8 @@ pub(super) fn cases(size: Size, dtype: DType) -> Result<Vec<Case>> {
                 (Heads(4, 2, 64), shared(40, &[3, 35, 1])),
                 (Heads(2, 2, 100), shared(32, &[32, 10])),
                 (Heads(2, 1, 256), packed(&[35, 2])),
+                // Prefixes that are a part of a sequence, and parts of two.
+                (Heads(2, 1, 16), vec![(0..0, 0..40), (5..30, 40..50), (33..47, 50..60)]),
                 (Heads(2, 1, 8), packed(&[])),
             ] {
                 cases.push(training(heads, &sequences, dtype)?);
