@@ -54,6 +54,13 @@ __device__ __forceinline__ int stride_of(int width) { return (width + 3) / 4 * 4
 
 __device__ __forceinline__ float4 quadruple(const float* place) { return *reinterpret_cast<const float4*>(place); }
 
+// Copies one row to a tile, a warp a row; zeros when it is not `there`, and behind the width up to a whole quadruple.
+template <typename T> __device__ __forceinline__ void load_row(const T* from, bool there, int width, float* to) {
+    for (int column = lane(); column < (width + 3) / 4 * 4; column += WARP) {
+        to[column] = there && column < width ? to_float(from[column]) : 0.0f;
+    }
+}
+
 // Continues a sum of products in the order of columns.
 __device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
     return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
@@ -91,29 +98,25 @@ struct Queries {
     __device__ __forceinline__ int64_t place(int slot) const {
         return static_cast<int64_t>(start + slot / group) * heads + head_of_kv * group + slot % group;
     }
-    // Copies `count` slots of q, or of something alike, to a tile; 0 past the last slot and the last column.
+    // Copies `count` slots of q, or of something alike, to a tile; zeros past the last slot.
     template <typename T> __device__ __forceinline__ void load(const T* q, int first, int count, float* tile) const {
-        const int stride = stride_of(width);
-        for (int i = threadIdx.x; i < count * stride; i += MAX_THREADS) {
-            int slot = first + i / stride, column = i % stride;
-            bool there = slot < slots() && column < width;
-            tile[i] = there ? to_float(q[place(slot) * width + column]) : 0.0f;
+        for (int row = threadIdx.x / WARP; row < count; row += MAX_THREADS / WARP) {
+            int slot = first + row;
+            bool there = slot < slots();
+            load_row(q + (there ? place(slot) * width : 0), there, width, tile + row * stride_of(width));
         }
     }
 };
 
-// Copies keys or values to a tile; 0 behind position `last` and the last column.
+// Copies keys or values to a tile; zeros behind position `last`.
 template <typename T, typename Rows>
 __device__ __forceinline__ void load_keys(
     const T* k, Rows rows, int kv_heads, int kv_head, int width, int first, int last, float* tile) {
-    const int stride = stride_of(width);
-    for (int i = threadIdx.x; i < KEYS * stride; i += MAX_THREADS) {
-        int position = first + i / stride, column = i % stride;
-        float value = 0.0f;
-        if (position <= last && column < width) {
-            value = to_float(k[(rows(position) * kv_heads + kv_head) * width + column]);
-        }
-        tile[i] = value;
+    for (int row = threadIdx.x / WARP; row < KEYS; row += MAX_THREADS / WARP) {
+        int position = first + row;
+        bool there = position <= last;
+        int64_t place = there ? (rows(position) * kv_heads + kv_head) * width : 0;
+        load_row(k + place, there, width, tile + row * stride_of(width));
     }
 }
 

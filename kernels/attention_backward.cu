@@ -125,12 +125,11 @@ SIZED_KERNEL(attention_backward_keys,
 
     const int* task = tasks + 4 * blockIdx.x;
     const int first_row = task[0], row_count = task[1];
-    for (int i = threadIdx.x; i < KEYS * stride; i += MAX_THREADS) {
-        int row = i / stride, column = i % stride;
-        int64_t place = (static_cast<int64_t>(first_row + row) * kv_heads + blockIdx.y) * width + column;
-        bool there = row < row_count && column < width;
-        k_tile[i] = there ? to_float(k[place]) : 0.0f;
-        v_tile[i] = there ? to_float(v[place]) : 0.0f;
+    for (int row = threadIdx.x / WARP; row < KEYS; row += MAX_THREADS / WARP) {
+        bool there = row < row_count;
+        int64_t place = there ? (static_cast<int64_t>(first_row + row) * kv_heads + blockIdx.y) * width : 0;
+        load_row(k + place, there, width, k_tile + row * stride);
+        load_row(v + place, there, width, v_tile + row * stride);
     }
     float key_result[COLUMNS], value_result[COLUMNS];
 #pragma unroll
