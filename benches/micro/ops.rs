@@ -6,7 +6,9 @@
 use candle_core::{DType, Device, Tensor, Var};
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use forebay::ops::{self, Activation, LstmParameters, PreparedLinear, conv2d, linear, lstm_unroll};
+use forebay::ops::{
+    self, Activation, LstmParameters, PreparedWeight, WeightRef, conv2d, linear, lstm_unroll,
+};
 use forebay::random::CounterRng;
 
 fn tensor(shape: &[usize]) -> Tensor {
@@ -22,7 +24,7 @@ fn variable(shape: &[usize]) -> Var {
 type Layer<'a> = &'a dyn Fn(&Tensor, &Tensor, &Tensor) -> candle_core::Result<Tensor>;
 
 fn own_linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> candle_core::Result<Tensor> {
-    linear(x, weight, bias, Activation::Relu)
+    linear(x, weight, Some(bias), Activation::Relu)
 }
 
 fn candle_linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> candle_core::Result<Tensor> {
@@ -68,10 +70,12 @@ fn linear_forward_candle(bencher: Bencher, rows: usize) {
 
 #[divan::bench(args = LINEAR_ROWS)]
 fn linear_forward_prepared(bencher: Bencher, rows: usize) {
-    let layer =
-        PreparedLinear::new(&tensor(&[64, 64]), &tensor(&[64]), Activation::Relu).expect("shapes fit");
-    let (x, mut y) = (vec![0.1; rows * 64], vec![0.0; rows * 64]);
-    bencher.counter(ItemsCount::new(rows)).bench_local(|| layer.apply(black_box(&x), &mut y));
+    let (x, weight, bias) = (tensor(&[rows, 64]), tensor(&[64, 64]), tensor(&[64]));
+    let prepared = PreparedWeight::new(&weight).expect("a float tensor");
+    let weight = WeightRef { tensor: &weight, prepared: prepared.as_ref() };
+    bencher
+        .counter(ItemsCount::new(rows))
+        .bench_local(|| linear(black_box(&x), weight, Some(&bias), Activation::Relu).expect("shapes fit"));
 }
 
 #[divan::bench(args = LINEAR_ROWS)]
@@ -177,7 +181,7 @@ fn lstm_inputs() -> ([Var; 5], Tensor) {
 }
 
 fn own_lstm([x, state, input, hidden, bias]: &[Tensor; 5], starts: &Tensor) -> candle_core::Result<Tensor> {
-    let parameters = LstmParameters { input_weight: input, hidden_weight: hidden, bias };
+    let parameters = LstmParameters { input_weight: input.into(), hidden_weight: hidden.into(), bias };
     Ok(lstm_unroll(x, state, starts, parameters)?.0)
 }
 

@@ -99,10 +99,17 @@ pub(super) fn cases() -> Result<Vec<OperatorCase>> {
             &[&[5, 9, 7], &[9, 64], &[128, 7], &[128, 32], &[128]],
             vec![flags(&[5, 9], 3)?],
             |x, starts| {
-                let parameters = LstmParameters { input_weight: &x[2], hidden_weight: &x[3], bias: &x[4] };
+                let parameters = LstmParameters {
+                    input_weight: (&x[2]).into(),
+                    hidden_weight: (&x[3]).into(),
+                    bias: &x[4],
+                };
                 Ok(ops::lstm_unroll(&x[0], &x[1], &starts[0], parameters)?.1)
             },
         )?,
+        OperatorCase::new("linear", &[&[33, 20], &[50, 20], &[50]], vec![], |x, _| {
+            ops::linear(&x[0], &x[1], Some(&x[2]), Activation::Gelu)
+        })?,
         OperatorCase::new("conv2d", &[&[3, 10, 10, 4], &[16, 3, 3, 4], &[16]], vec![], |x, _| {
             ops::conv2d(&x[0], &x[1], &x[2], 1, 0, Activation::Silu)
         })?,

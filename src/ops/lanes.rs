@@ -15,6 +15,8 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use pulp::{Arch, Simd, WithSimd};
 
 use super::elementary;
+use super::prepared::PreparedWeight;
+use super::product::PackedWeight;
 
 /// Runs a kernel with the widest instruction set of this processor.
 #[inline]
@@ -71,6 +73,11 @@ pub(super) trait Element: candle_core::WithDType {
         yes: Self::Vector<S>,
         no: Self::Vector<S>,
     ) -> Self::Vector<S>;
+    /// The laid out form, where it is of this element.
+    fn prepared(weight: &PreparedWeight) -> Option<&PackedWeight<Self>>;
+    /// Transposes a weight `[O, inputs]` into `panel` `[inputs, width]` where the processor has registers for it; else
+    /// gives back false and does nothing.
+    fn transpose_in_registers(weight: &[Self], inputs: usize, panel: &mut [Self], width: usize) -> bool;
     /// See [`Lanes::exp`].
     fn exp<S: Simd>(value: Lanes<S, Self>) -> Lanes<S, Self>;
     /// See [`Lanes::tanh`].
@@ -163,6 +170,25 @@ impl Element for f32 {
         select_f32s
     );
 
+    fn prepared(weight: &PreparedWeight) -> Option<&PackedWeight<f32>> {
+        Some(weight.packed())
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn transpose_in_registers(weight: &[f32], inputs: usize, panel: &mut [f32], width: usize) -> bool {
+        // Panels of narrow processors are narrower than a tile.
+        let possible = width >= 8 && pulp::x86::V3::is_available();
+        if possible {
+            // SAFETY: the processor has AVX, as just checked.
+            unsafe { super::product::transpose_avx(weight, inputs, panel, width) };
+        }
+        possible
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    fn transpose_in_registers(_: &[f32], _: usize, _: &mut [f32], _: usize) -> bool {
+        false
+    }
+
     #[inline(always)]
     fn exp<S: Simd>(value: Lanes<S, f32>) -> Lanes<S, f32> {
         elementary::exp(value)
@@ -195,6 +221,14 @@ impl Element for f64 {
         less_than_f64s,
         select_f64s
     );
+
+    fn prepared(_: &PreparedWeight) -> Option<&PackedWeight<f64>> {
+        None
+    }
+
+    fn transpose_in_registers(_: &[f64], _: usize, _: &mut [f64], _: usize) -> bool {
+        false
+    }
 
     fn exp<S: Simd>(value: Lanes<S, f64>) -> Lanes<S, f64> {
         value.each(f64::exp)

@@ -2,109 +2,85 @@
 //!
 //! Row-invariant: a row of `y` depends on that row of `x` only, bit for bit, whatever the number of rows and threads.
 
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp2, CustomOp3, Device, Layout, Result, Shape, Tensor};
 
-use super::activation::{self, Activation, silu};
+use super::activation::{self, Activation, activate};
 use super::lanes::Element;
 use super::patches::Patches;
-use super::product::{Matrix, PackedWeight, multiply};
+use super::prepared::{PreparedWeight, WeightRef};
+use super::product::{self, Weight};
 use super::storage::{self, by_type, refuse, values};
 
-/// `activation(x · weightᵀ + bias)`.
+/// `activation(x · weightᵀ + bias)`; without a bias, none is added.
 ///
 /// Shapes: x `[N, K]`, weight `[O, K]`, bias `[O]`, result `[N, O]`; all of one float type on one device. Own kernels
 /// for `f32` and `f64` on the CPU, else candle's operators. Errors when a shape does not fit.
-pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor, activation: Activation) -> Result<Tensor> {
+pub fn linear<'a>(
+    x: &Tensor,
+    weight: impl Into<WeightRef<'a>>,
+    bias: Option<&Tensor>,
+    activation: Activation,
+) -> Result<Tensor> {
+    let WeightRef { tensor: weight, prepared } = weight.into();
     check(x, weight, bias)?;
     if !storage::is_native(x) {
         return composed(x, weight, bias, activation);
     }
-    let (x, weight, bias) = (x.contiguous()?, weight.contiguous()?, bias.contiguous()?);
-    if activation.is_told_by_result() {
-        x.apply_op3(&weight, &bias, Linear { activation })
-    } else {
-        silu(&x.apply_op3(&weight, &bias, Linear { activation: Activation::Identity })?)
-    }
+    let (x, weight) = (x.contiguous()?, weight.contiguous()?);
+    let fused = activation.is_told_by_result();
+    let operator = Linear {
+        activation: if fused { activation } else { Activation::Identity },
+        prepared: prepared.cloned(),
+    };
+    let y = match bias {
+        Some(bias) => x.apply_op3(&weight, &bias.contiguous()?, operator)?,
+        None => x.apply_op2(&weight, operator)?,
+    };
+    if fused { Ok(y) } else { activate(&y, activation) }
 }
 
-fn check(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<()> {
-    match (x.dims(), weight.dims(), bias.dims()) {
-        ([_, k], [o, inputs], [outputs]) if k == inputs && o == outputs => Ok(()),
-        (x, weight, bias) => refuse(
-            "linear",
-            format!("x {x:?}, weight {weight:?} and bias {bias:?} must be [N, K], [O, K] and [O]"),
-        ),
+fn check(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<()> {
+    let outputs = weight.dims().first().copied();
+    let biases = bias.map_or(outputs, |bias| bias.dims1().ok());
+    match (x.dims(), weight.dims()) {
+        ([_, k], [_, inputs]) if k == inputs && biases == outputs => Ok(()),
+        (x, weight) => {
+            let bias = bias.map(Tensor::dims);
+            refuse(
+                "linear",
+                format!("x {x:?}, weight {weight:?} and bias {bias:?} must be [N, K], [O, K] and [O]"),
+            )
+        }
     }
 }
 
 /// The same function out of candle's own differentiable operators.
-fn composed(x: &Tensor, weight: &Tensor, bias: &Tensor, activation: Activation) -> Result<Tensor> {
-    activation.composed(&x.matmul(&weight.t()?)?.broadcast_add(bias)?)
-}
-
-/// A linear layer laid out once and applied many times, on plain slices and without autograd: for actors, which run
-/// many batches under one set of parameters. Gives the same bits as [`linear`].
-pub struct PreparedLinear {
-    weight: PackedWeight<f32>,
-    bias: Vec<f32>,
-    activation: Activation,
-}
-
-impl PreparedLinear {
-    /// Copies weight `[O, K]` and bias `[O]` (`f32`, CPU).
-    pub fn new(weight: &Tensor, bias: &Tensor, activation: Activation) -> Result<Self> {
-        let (outputs, inputs) = weight.dims2()?;
-        if bias.dims() != [outputs] {
-            return refuse("linear", format!("bias {:?} must be [{outputs}]", bias.dims()));
-        }
-        let weight = weight.contiguous()?;
-        let values = values(&weight)?;
-        Ok(Self {
-            weight: PackedWeight::new(values.slice()?, outputs, inputs),
-            bias: bias.to_vec1()?,
-            activation,
-        })
-    }
-
-    /// Length of an input row, K.
-    #[must_use]
-    pub fn inputs(&self) -> usize {
-        self.weight.inputs()
-    }
-
-    /// Length of an output row, O.
-    #[must_use]
-    pub fn outputs(&self) -> usize {
-        self.bias.len()
-    }
-
-    /// Fills `output` `[N, O]` from `x` `[N, K]`. Panics when their lengths do not belong to the same N.
-    pub fn apply(&self, x: &[f32], output: &mut [f32]) {
-        assert_eq!(x.len() * self.outputs(), output.len() * self.inputs(), "as many input as output rows");
-        self.weight.rows(&Patches::matrix(x, self.inputs()), &self.bias, self.activation, output);
-    }
+fn composed(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, activation: Activation) -> Result<Tensor> {
+    let y = x.matmul(&weight.t()?)?;
+    activation.composed(&match bias {
+        Some(bias) => y.broadcast_add(bias)?,
+        None => y,
+    })
 }
 
 /// The operator; its activation's derivative follows from the result.
 struct Linear {
     activation: Activation,
+    prepared: Option<PreparedWeight>,
 }
 
+/// A storage and the view of it that an operator was given.
+type View<'a> = (&'a CpuStorage, &'a Layout);
+
 impl Linear {
-    fn forward<T: Element>(
-        &self,
-        [x, weight, bias]: [(&CpuStorage, &Layout); 3],
-    ) -> Result<(CpuStorage, Shape)> {
-        let (rows, inputs) = x.1.shape().dims2()?;
-        let outputs = bias.1.shape().elem_count();
+    fn forward<T: Element>(&self, x: View, weight: View, bias: Option<View>) -> Result<(CpuStorage, Shape)> {
+        let ((rows, inputs), (outputs, _)) = (x.1.shape().dims2()?, weight.1.shape().dims2()?);
+        let weight = storage::slice::<T>(weight.0, weight.1)?;
+        let weight = Weight::prepared_or_plain(self.prepared.as_ref(), weight, outputs, inputs);
+        let x = Patches::matrix(storage::slice(x.0, x.1)?, inputs);
+        let bias = bias.map(|bias| storage::slice(bias.0, bias.1)).transpose()?;
         let mut y = vec![T::zero(); rows * outputs];
-        let weight = PackedWeight::<T>::new(storage::slice(weight.0, weight.1)?, outputs, inputs);
-        weight.rows(
-            &Patches::matrix(storage::slice(x.0, x.1)?, inputs),
-            storage::slice(bias.0, bias.1)?,
-            self.activation,
-            &mut y,
-        );
+        product::rows(weight, &x, bias, self.activation, &mut y);
         Ok((T::to_cpu_storage_owned(y), Shape::from((rows, outputs))))
     }
 
@@ -112,32 +88,55 @@ impl Linear {
         &self,
         x: &Tensor,
         weight: &Tensor,
+        bias: Option<&Tensor>,
         result: &Tensor,
         gradient: &Tensor,
     ) -> Result<[Option<Tensor>; 3]> {
-        let (rows, inputs) = x.dims2()?;
-        let outputs = weight.dim(0)?;
-        let (result, gradient) = (values::<T>(result)?, values::<T>(gradient)?);
-        let (before, bias_gradient) =
-            activation::backward(self.activation, result.slice()?, gradient.slice()?, outputs);
-        let before = Matrix::new(&before, rows, outputs);
+        let (outputs, inputs) = weight.dims2()?;
+        let gradient = gradient.contiguous()?;
+        let (result, gradient) = (values::<T>(result)?, values::<T>(&gradient)?);
+        let before = activation::backward(self.activation, result.slice()?, gradient.slice()?);
+        let tensor = |values, shape: &Tensor| Tensor::from_vec(values, shape.shape(), &Device::Cpu);
         // The gradient of the observations themselves is wasted work: nothing tracks them.
-        let x_gradient = if x.track_op() {
-            let mut output = vec![T::zero(); rows * inputs];
-            multiply(&mut output, before, Matrix::new(values(weight)?.slice()?, outputs, inputs), false);
-            Some(Tensor::from_vec(output, x.shape(), x.device())?)
-        } else {
-            None
-        };
-        let weight_gradient = if weight.track_op() {
-            let mut output = vec![T::zero(); outputs * inputs];
-            multiply(&mut output, before.transposed(), Matrix::new(values(x)?.slice()?, rows, inputs), false);
-            Some(Tensor::from_vec(output, weight.shape(), x.device())?)
-        } else {
-            None
-        };
-        let bias_gradient = Tensor::from_vec(bias_gradient, outputs, x.device())?;
-        Ok([x_gradient, weight_gradient, Some(bias_gradient)])
+        let x_gradient = x.track_op().then(|| {
+            let weight = values(weight)?;
+            tensor(product::inputs_gradient(&before, weight.slice()?, [x.dim(0)?, outputs, inputs]), x)
+        });
+        let weight_gradient = weight.track_op().then(|| {
+            let x = values(x)?;
+            tensor(product::weight_gradient(&before, outputs, &Patches::matrix(x.slice()?, inputs)), weight)
+        });
+        let bias_gradient = bias
+            .filter(|bias| bias.track_op())
+            .map(|bias| tensor(activation::column_sums(&before, outputs), bias));
+        Ok([x_gradient.transpose()?, weight_gradient.transpose()?, bias_gradient.transpose()?])
+    }
+}
+
+impl CustomOp2 for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        x_layout: &Layout,
+        weight: &CpuStorage,
+        weight_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        by_type!(storage::dtype(x), T => self.forward::<T>((x, x_layout), (weight, weight_layout), None))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        weight: &Tensor,
+        result: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let [x, weight, _] = by_type!(x.dtype(), T => self.backward::<T>(x, weight, None, result, gradient))?;
+        Ok((x, weight))
     }
 }
 
@@ -155,8 +154,8 @@ impl CustomOp3 for Linear {
         bias: &CpuStorage,
         bias_layout: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let inputs = [(x, x_layout), (weight, weight_layout), (bias, bias_layout)];
-        by_type!(storage::dtype(x), T => self.forward::<T>(inputs))
+        let bias = Some((bias, bias_layout));
+        by_type!(storage::dtype(x), T => self.forward::<T>((x, x_layout), (weight, weight_layout), bias))
     }
 
     fn bwd(
@@ -167,10 +166,9 @@ impl CustomOp3 for Linear {
         result: &Tensor,
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let gradient = gradient.contiguous()?;
-        let [x, weight, bias_gradient] =
-            by_type!(x.dtype(), T => self.backward::<T>(x, weight, result, &gradient))?;
-        Ok((x, weight, bias_gradient.filter(|_| bias.track_op())))
+        let [x, weight, bias] =
+            by_type!(x.dtype(), T => self.backward::<T>(x, weight, Some(bias), result, gradient))?;
+        Ok((x, weight, bias))
     }
 }
 
@@ -181,7 +179,8 @@ mod tests {
     use super::*;
     use candle_core::{DType, Device, Var};
 
-    const ALL: [Activation; 4] = [Activation::Identity, Activation::Relu, Activation::Tanh, Activation::Silu];
+    const ALL: [Activation; 5] =
+        [Activation::Identity, Activation::Relu, Activation::Tanh, Activation::Silu, Activation::Gelu];
 
     #[test]
     fn agrees_with_the_composed_form_and_honours_offsets() {
@@ -190,8 +189,8 @@ mod tests {
             let weight = offset(&(pseudo_random(&[o, k], 2, DType::F32) * 0.3).unwrap());
             let bias = offset(&pseudo_random(&[o], 3, DType::F32));
             for activation in ALL {
-                let fused = linear(&x, &weight, &bias, activation).unwrap();
-                close(&fused, &composed(&x, &weight, &bias, activation).unwrap(), 1e-5);
+                let fused = linear(&x, &weight, Some(&bias), activation).unwrap();
+                close(&fused, &composed(&x, &weight, Some(&bias), activation).unwrap(), 1e-5);
             }
         }
     }
@@ -205,7 +204,8 @@ mod tests {
                     pseudo_random(&[o, k], 2, DType::F64),
                     pseudo_random(&[o], 3, DType::F64),
                 ];
-                check_gradients(&inputs, |t| linear(&t[0], &t[1], &t[2], activation));
+                check_gradients(&inputs, |t| linear(&t[0], &t[1], Some(&t[2]), activation));
+                check_gradients(&inputs[..2], |t| linear(&t[0], &t[1], None, activation));
             }
         }
     }
@@ -219,18 +219,17 @@ mod tests {
             let bias = pseudo_random(&[o], 3, DType::F32);
             let rows = |first, count| -> Vec<Vec<f32>> {
                 let x = x.narrow(0, first, count).unwrap();
-                linear(&x, &weight, &bias, Activation::Tanh).unwrap().to_vec2().unwrap()
+                linear(&x, &weight, Some(&bias), Activation::Tanh).unwrap().to_vec2().unwrap()
             };
             let alone: Vec<Vec<f32>> = (0..200).flat_map(|row| rows(row, 1)).collect();
             for count in (1..=200).step_by(if k > 64 { 23 } else { 1 }) {
                 assert_eq!(rows(200 - count, count), alone[200 - count..]);
                 assert_eq!(with_threads(&pool, || rows(0, count)), alone[..count]);
             }
-            let prepared = PreparedLinear::new(&weight, &bias, Activation::Tanh).unwrap();
-            let mut output = vec![0.0; 5 * o];
-            prepared
-                .apply(&x.narrow(0, 0, 5).unwrap().flatten_all().unwrap().to_vec1().unwrap(), &mut output);
-            assert_eq!(output, alone[..5].concat());
+            let prepared = PreparedWeight::new(&weight).unwrap();
+            let weight = WeightRef { tensor: &weight, prepared: prepared.as_ref() };
+            let output = linear(&x.narrow(0, 0, 5).unwrap(), weight, Some(&bias), Activation::Tanh).unwrap();
+            assert_eq!(output.to_vec2::<f32>().unwrap(), alone[..5]);
         }
     }
 
@@ -241,7 +240,7 @@ mod tests {
         let weight = Var::from_tensor(&pseudo_random(&[80, 96], 2, DType::F32)).unwrap();
         let bias = pseudo_random(&[80], 3, DType::F32);
         let gradient = || {
-            let y = linear(&x, &weight, &bias, Activation::Relu).unwrap();
+            let y = linear(&x, &weight, Some(&bias), Activation::Relu).unwrap();
             let gradients = y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
             gradients.get(&weight).unwrap().to_vec2::<f32>().unwrap()
         };
@@ -249,13 +248,30 @@ mod tests {
     }
 
     #[test]
+    fn empty_batches_and_inputs_give_empty_results_and_zero_gradients() {
+        for (n, k, o) in [(0, 3, 2), (3, 0, 2), (3, 2, 0)] {
+            let variable =
+                |shape: &[usize], seed| Var::from_tensor(&pseudo_random(shape, seed, DType::F32)).unwrap();
+            let (x, weight, bias) = (variable(&[n, k], 1), variable(&[o, k], 2), variable(&[o], 3));
+            let y = linear(&x, &weight, Some(&bias), Activation::Silu).unwrap();
+            assert_eq!(y.dims(), [n, o]);
+            let gradients = y.sum_all().unwrap().backward().unwrap();
+            for variable in [&x, &weight] {
+                let gradient =
+                    gradients.get(variable).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+                assert!(gradient.iter().all(|&value| value == 0.0));
+            }
+        }
+    }
+
+    #[test]
     fn an_untracked_input_costs_no_gradient() {
         let x = pseudo_random(&[3, 4], 1, DType::F32);
         let weight = Var::from_tensor(&pseudo_random(&[2, 4], 2, DType::F32)).unwrap();
         let bias = Var::from_tensor(&pseudo_random(&[2], 3, DType::F32)).unwrap();
-        let op = Linear { activation: Activation::Relu };
-        let y = linear(&x, &weight, &bias, Activation::Relu).unwrap();
-        let (x, weight, bias) = op.bwd(&x, &weight, &bias, &y, &y.ones_like().unwrap()).unwrap();
+        let op = Linear { activation: Activation::Relu, prepared: None };
+        let y = linear(&x, &weight, Some(&bias), Activation::Relu).unwrap();
+        let (x, weight, bias) = CustomOp3::bwd(&op, &x, &weight, &bias, &y, &y.ones_like().unwrap()).unwrap();
         assert!(x.is_none() && weight.is_some() && bias.is_some());
     }
 
@@ -265,7 +281,7 @@ mod tests {
         let weight = Var::from_tensor(&Tensor::new(&[[1.0_f32, 1.0]], &Device::Cpu).unwrap()).unwrap();
         let bias = Tensor::new(&[0.0_f32], &Device::Cpu).unwrap();
         for activation in ALL {
-            let y = linear(&x, &weight, &bias, activation).unwrap();
+            let y = linear(&x, &weight, Some(&bias), activation).unwrap();
             assert!(y.to_vec2::<f32>().unwrap()[0][0].is_nan());
             let gradient = y.sum_all().unwrap().backward().unwrap();
             assert!(gradient.get(&weight).unwrap().to_vec2::<f32>().unwrap()[0][0].is_nan());
@@ -275,7 +291,8 @@ mod tests {
     #[test]
     fn shapes_that_do_not_fit_are_refused_by_name() {
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu).unwrap();
-        let error = linear(&zeros(&[2, 3]), &zeros(&[4, 5]), &zeros(&[4]), Activation::Relu).unwrap_err();
+        let error =
+            linear(&zeros(&[2, 3]), &zeros(&[4, 5]), Some(&zeros(&[4])), Activation::Relu).unwrap_err();
         assert!(error.to_string().contains("linear") && error.to_string().contains("[4, 5]"));
     }
 }

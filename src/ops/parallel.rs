@@ -5,6 +5,8 @@
 //! shares its work over that pool. The count changes speed only: forward results are the same bits for any count.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ops::Range;
 
 use gemm::Parallelism;
 use rayon::ThreadPool;
@@ -35,6 +37,11 @@ pub fn with_threads<R: Send>(pool: &ThreadPool, work: impl FnOnce() -> R + Send)
     if count <= 1 { scoped(1, work) } else { pool.install(|| scoped(count, work)) }
 }
 
+/// Runs `work` with its operators on this thread alone: for parts of work that is already shared.
+pub(super) fn alone<R>(work: impl FnOnce() -> R) -> R {
+    scoped(1, work)
+}
+
 /// Threads that operators called on this thread use.
 #[must_use]
 pub fn threads() -> usize {
@@ -52,6 +59,26 @@ pub(super) fn parallelism() -> Parallelism {
 /// Work below this many multiply-adds is done by the calling thread alone.
 const SHARING_THRESHOLD: usize = 1 << 19;
 
+/// Threads that work of so many multiply-adds is worth.
+pub(super) fn worthwhile(cost: usize) -> usize {
+    if cost < SHARING_THRESHOLD { 1 } else { threads().max(1) }
+}
+
+/// Splits `0..count` into one run for each of `threads` threads and hands the runs to `work`.
+pub(super) fn over_parts(count: usize, threads: usize, work: impl Fn(Range<usize>) + Sync) {
+    let share = count.div_ceil(threads.clamp(1, count.max(1)));
+    if share >= count {
+        work(0..count);
+        return;
+    }
+    rayon::scope(|scope| {
+        for first in (0..count).step_by(share) {
+            let work = &work;
+            scope.spawn(move |_| work(first..count.min(first + share)));
+        }
+    });
+}
+
 /// Splits `rows` rows of `width` outputs into one run of whole rows for each thread and hands each run to `work`
 /// with the index of its first row. `cost` is the work in multiply-adds; a small one is not shared.
 pub(super) fn over_rows<T: Send>(
@@ -61,18 +88,54 @@ pub(super) fn over_rows<T: Send>(
     work: impl Fn(usize, &mut [T]) + Sync,
 ) {
     let rows = output.len().checked_div(width).unwrap_or(0);
-    let count = if cost < SHARING_THRESHOLD { 1 } else { threads().min(rows) };
-    if count <= 1 {
-        work(0, output);
-        return;
-    }
-    let share = rows.div_ceil(count);
-    rayon::scope(|scope| {
-        for (index, run) in output.chunks_mut(share * width).enumerate() {
-            let work = &work;
-            scope.spawn(move |_| work(index * share, run));
-        }
+    let output = Output::new(output, width);
+    over_parts(rows, worthwhile(cost), |rows| {
+        // SAFETY: the parts do not overlap.
+        work(rows.start, unsafe { output.whole(rows) });
     });
+}
+
+/// A row-major matrix whose pieces several threads write at a time.
+pub(super) struct Output<'a, T> {
+    start: *mut T,
+    len: usize,
+    width: usize,
+    values: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: the only access is through unsafe functions whose callers promise not to touch a value from two threads.
+unsafe impl<T: Send> Sync for Output<'_, T> {}
+
+impl<'a, T> Output<'a, T> {
+    /// A matrix with rows of `width` values.
+    pub(super) fn new(values: &'a mut [T], width: usize) -> Self {
+        Self { start: values.as_mut_ptr(), len: values.len(), width, values: PhantomData }
+    }
+
+    /// Some whole rows.
+    ///
+    /// # Safety
+    /// No other piece that holds one of these values may be alive.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn whole(&self, rows: Range<usize>) -> &mut [T] {
+        let (start, len) = (rows.start * self.width, rows.len() * self.width);
+        assert!(start + len <= self.len, "rows {rows:?} are there");
+        // SAFETY: in bounds as just checked, from a slice that is borrowed for 'a; unique by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
+    }
+
+    /// Some columns of a row.
+    ///
+    /// # Safety
+    /// No other piece that holds one of these values may be alive.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn piece(&self, row: usize, columns: Range<usize>) -> &mut [T] {
+        let start = row * self.width + columns.start;
+        assert!(columns.end <= self.width && start + columns.len() <= self.len, "the piece is there");
+        // SAFETY: in bounds as just checked, from a slice that is borrowed for 'a; unique by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), columns.len()) }
+    }
 }
 
 #[cfg(test)]

@@ -43,12 +43,12 @@ impl Grid {
         let mut image = first / self.windows();
         let mut line = first % self.windows() / self.columns;
         let mut column = first % self.columns;
-        for _ in 0..count {
-            starts.push(image * self.image_step + line * self.line_step + column * self.column_step);
-            column += 1;
-            if column == self.columns {
-                (column, line) = (0, line + 1);
-            }
+        let mut left = count;
+        while left > 0 {
+            let base = image * self.image_step + line * self.line_step;
+            let run = left.min(self.columns - column);
+            starts.extend((column..column + run).map(|column| base + column * self.column_step));
+            (left, column, line) = (left - run, 0, line + 1);
             if line == self.lines {
                 (line, image) = (0, image + 1);
             }
@@ -73,12 +73,13 @@ impl Grid {
 impl<'a, T: Copy> Patches<'a, T> {
     /// The rows of a row-major matrix with `inputs` columns.
     pub(super) fn matrix(values: &'a [T], inputs: usize) -> Self {
+        // One line of windows that lie side by side.
         let grid = Grid {
-            image_step: inputs,
-            line_step: 0,
-            column_step: 0,
+            image_step: values.len(),
+            line_step: values.len(),
+            column_step: inputs,
             lines: 1,
-            columns: 1,
+            columns: values.len().checked_div(inputs).unwrap_or(0).max(1),
             runs: 1,
             run: inputs,
             run_step: 0,
@@ -96,6 +97,12 @@ impl<'a, T: Copy> Patches<'a, T> {
         self.grid.runs * self.grid.run
     }
 
+    /// The first `rows` rows as they lie, where these are the rows of a plain matrix.
+    pub(super) fn as_matrix(&self, rows: usize) -> Option<&'a [T]> {
+        let whole = self.grid.runs == 1 && self.grid.lines == 1 && self.grid.column_step == self.grid.run;
+        whole.then(|| &self.values[..rows * self.grid.run])
+    }
+
     /// The geometry.
     pub(super) fn grid(&self) -> &Grid {
         &self.grid
@@ -105,17 +112,6 @@ impl<'a, T: Copy> Patches<'a, T> {
     #[inline(always)]
     pub(super) fn run(&self, start: usize, index: usize) -> &'a [T] {
         &self.values[start + index * self.grid.run_step..][..self.grid.run]
-    }
-
-    /// Copies rows `first..` into `output` `[count, row length]`.
-    pub(super) fn unfold(&self, first: usize, output: &mut [T]) {
-        let mut starts = Vec::new();
-        self.grid.starts(first, output.len() / self.row_len(), &mut starts);
-        for (row, start) in output.chunks_exact_mut(self.row_len()).zip(starts) {
-            for (index, run) in row.chunks_exact_mut(self.grid.run).enumerate() {
-                run.copy_from_slice(self.run(start, index));
-            }
-        }
     }
 }
 
@@ -136,10 +132,13 @@ mod tests {
     };
 
     #[test]
-    fn windows_are_unfolded_in_order_from_any_row() {
+    fn windows_are_found_in_order_from_any_row() {
         let values: Vec<i32> = (0..18).collect();
-        let mut rows = vec![0; 3 * 4];
-        Patches::windows(&values, GRID).unfold(3, &mut rows);
+        let windows = Patches::windows(&values, GRID);
+        let mut starts = Vec::new();
+        GRID.starts(3, 3, &mut starts);
+        let rows: Vec<i32> =
+            starts.iter().flat_map(|&s| [windows.run(s, 0), windows.run(s, 1)].concat()).collect();
         assert_eq!(rows, [4, 5, 7, 8, 9, 10, 12, 13, 10, 11, 13, 14]);
     }
 

@@ -84,10 +84,13 @@ fn everything() -> Vec<f32> {
     let y = super::conv2d(&images, &kernel, &kernel_bias, 2, 1, Activation::Silu).unwrap();
     let y = super::max_pool2d(&y, 3, 2, 1).unwrap().flatten(1, 2).unwrap().mean(1).unwrap();
     let y = Tensor::cat(&[&y, &y, &y], 1).unwrap().unsqueeze(0).unwrap();
-    let parameters =
-        LstmParameters { input_weight: &input_weight, hidden_weight: &hidden_weight, bias: &bias };
+    let parameters = LstmParameters {
+        input_weight: (&input_weight).into(),
+        hidden_weight: (&hidden_weight).into(),
+        bias: &bias,
+    };
     let (y, states) = super::lstm_unroll(&y, &state, &starts, parameters).unwrap();
-    let logits = super::linear(&y.squeeze(0).unwrap(), &head, &head_bias, Activation::Tanh).unwrap();
+    let logits = super::linear(&y.squeeze(0).unwrap(), &head, Some(&head_bias), Activation::Tanh).unwrap();
     let discrete = super::categorical(&logits, &actions).unwrap();
     let (mean, log_std) = (logits.narrow(1, 0, 9).unwrap(), logits.narrow(1, 9, 9).unwrap());
     let before = states.get(0).unwrap().narrow(1, 9, 9).unwrap();

@@ -34,8 +34,8 @@ impl Lstm {
         starts: &Tensor,
     ) -> Result<(Tensor, Tensor)> {
         let weights = LstmParameters {
-            input_weight: &parameters[self.input_weight],
-            hidden_weight: &parameters[self.hidden_weight],
+            input_weight: parameters.weight(self.input_weight),
+            hidden_weight: parameters.weight(self.hidden_weight),
             bias: &parameters[self.bias],
         };
         lstm_unroll(x, state, starts, weights)

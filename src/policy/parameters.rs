@@ -5,10 +5,11 @@
 //! in memory, in optimiser state and in files.
 
 use std::ops::Index;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use candle_core::{DType, Device, Result, Shape, Tensor, Var};
 
+use crate::ops::{PreparedWeight, WeightRef};
 use crate::random::{Stream, draw, normal_pair};
 
 /// How a parameter starts.
@@ -55,7 +56,7 @@ impl Layout {
             let values = initial_values(entry, seed, index as u32);
             Tensor::from_vec(values, entry.shape.as_slice(), device)
         });
-        Ok(Parameters { names: self.shared_names(), tensors: tensors.collect::<Result<_>>()? })
+        Ok(Parameters::changing(self.shared_names(), tensors.collect::<Result<_>>()?))
     }
 
     /// Takes named tensors (from a file) as this architecture's parameters.
@@ -85,7 +86,7 @@ impl Layout {
         if let Some(name) = found.keys().min() {
             candle_core::bail!("parameter `{name}` is not known: the file is of another architecture");
         }
-        Ok(Parameters { names: self.shared_names(), tensors })
+        Ok(Parameters::changing(self.shared_names(), tensors))
     }
 
     fn shared_names(&self) -> Arc<[String]> {
@@ -98,6 +99,9 @@ impl Layout {
 pub struct Parameters {
     names: Arc<[String]>,
     tensors: Vec<Tensor>,
+    /// For parameters that no longer change: the weights that were used, laid out at their first use and shared by
+    /// all readers. Empty for parameters that may still change.
+    prepared: Arc<[OnceLock<Option<PreparedWeight>>]>,
 }
 
 impl Index<ParameterId> for Parameters {
@@ -109,6 +113,22 @@ impl Index<ParameterId> for Parameters {
 }
 
 impl Parameters {
+    fn changing(names: Arc<[String]>, tensors: Vec<Tensor>) -> Self {
+        Self { names, tensors, prepared: Arc::new([]) }
+    }
+
+    /// A parameter as a weight of an operator, laid out already if it no longer changes.
+    #[must_use]
+    pub fn weight(&self, id: ParameterId) -> WeightRef<'_> {
+        let tensor = &self[id];
+        let prepare = |place: &OnceLock<_>| {
+            // A weight that cannot be laid out is used as it is; the operator will say what is wrong with it.
+            place.get_or_init(|| PreparedWeight::new(tensor).unwrap_or(None));
+        };
+        self.prepared.get(id.0).map(prepare);
+        WeightRef { tensor, prepared: self.prepared.get(id.0).and_then(|place| place.get()?.as_ref()) }
+    }
+
     /// Names and tensors in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.names.iter().map(String::as_str).zip(&self.tensors)
@@ -126,14 +146,15 @@ impl Parameters {
             let tensor = tensor.detach();
             if tensor.device().same_device(device) { tensor.copy() } else { tensor.to_device(device) }
         };
-        let tensors = self.tensors.iter().map(copy).collect::<Result<_>>()?;
-        Ok(Self { names: self.names.clone(), tensors })
+        let tensors = self.tensors.iter().map(copy).collect::<Result<Vec<_>>>()?;
+        let prepared = tensors.iter().map(|_| OnceLock::new()).collect();
+        Ok(Self { names: self.names.clone(), tensors, prepared })
     }
 
     /// The same storage without gradient tracking, for forward passes of the learner that need no graph.
     #[must_use]
     pub fn detached(&self) -> Self {
-        Self { names: self.names.clone(), tensors: self.tensors.iter().map(Tensor::detach).collect() }
+        Self::changing(self.names.clone(), self.tensors.iter().map(Tensor::detach).collect())
     }
 
     /// Differentiable variables with these values, in order, and the parameters that refer to them.
@@ -142,7 +163,7 @@ impl Parameters {
             self.tensors.iter().map(|tensor| Var::from_tensor(&tensor.copy()?)).collect::<Result<_>>()?;
         let tensors = variables.iter().map(|variable| variable.as_tensor().clone()).collect();
         let named = self.names.iter().cloned().zip(variables).collect();
-        Ok((named, Self { names: self.names.clone(), tensors }))
+        Ok((named, Self::changing(self.names.clone(), tensors)))
     }
 }
 

@@ -35,7 +35,7 @@ impl Dense {
 
     /// `[N, inputs]` to `[N, outputs]`.
     pub(super) fn forward(&self, parameters: &Parameters, x: &Tensor) -> Result<Tensor> {
-        linear(x, &parameters[self.weight], &parameters[self.bias], self.activation)
+        linear(x, parameters.weight(self.weight), Some(&parameters[self.bias]), self.activation)
     }
 }
 
@@ -71,7 +71,7 @@ impl Conv {
     }
 
     fn forward(&self, parameters: &Parameters, x: &Tensor) -> Result<Tensor> {
-        let (weight, bias) = (&parameters[self.weight], &parameters[self.bias]);
+        let (weight, bias) = (parameters.weight(self.weight), &parameters[self.bias]);
         conv2d(x, weight, bias, 1, self.padding, self.activation)
     }
 }

@@ -9,7 +9,7 @@ use super::super::activation::Activation;
 use super::super::lanes::Element;
 use super::super::parallel;
 use super::super::patches::Patches;
-use super::super::product::{Matrix, PackedWeight, multiply};
+use super::super::product::{self, Matrix, Weight, multiply};
 use super::super::storage::{self, by_type, refuse, values};
 use super::plan::ExpertPlan;
 #[cfg(feature = "cuda")]
@@ -116,15 +116,11 @@ impl<'a, T: Element> Operands<'a, T> {
 
     fn forward(&self) -> Vec<T> {
         let mut output = vec![T::zero(); self.plan.pairs.len() * self.outputs];
-        let bias = vec![T::zero(); self.outputs];
         over_experts(self.plan, by_rows(self.plan, &mut output, self.outputs), |expert, output| {
             let start = self.plan.range(expert).start * self.inputs;
-            PackedWeight::new(self.weight(expert), self.outputs, self.inputs).rows(
-                &Patches::matrix(&self.x[start..], self.inputs),
-                &bias,
-                Activation::Identity,
-                output,
-            );
+            let weight = Weight::plain(self.weight(expert), self.outputs, self.inputs);
+            let x = Patches::matrix(&self.x[start..], self.inputs);
+            product::rows(weight, &x, None, Activation::Identity, output);
         });
         output
     }

@@ -17,8 +17,8 @@ mod route;
 
 use candle_core::{Result, Tensor};
 
-use super::activation::silu;
 use super::storage::refuse;
+use super::swiglu::swiglu;
 
 pub use exchange::{combine, dispatch};
 pub use grouped::expert_linear;
@@ -41,8 +41,7 @@ pub fn mixture(
     let experts = check(x, ids, weights, [gate, up, down])?;
     let plan = ExpertPlan::new(ids, experts)?;
     let rows = dispatch(x, &plan)?;
-    let gate = silu(&expert_linear(&rows, gate, &plan)?)?;
-    let hidden = (gate * expert_linear(&rows, up, &plan)?)?;
+    let hidden = swiglu(&expert_linear(&rows, gate, &plan)?, &expert_linear(&rows, up, &plan)?)?;
     combine(&expert_linear(&hidden, down, &plan)?, weights, &plan)
 }
 

@@ -4,7 +4,7 @@ use candle_core::{CpuStorage, CustomOp2, D, Device, Layout, Result, Shape, Tenso
 
 use super::super::lanes::{Element, on_this_processor};
 use super::super::storage::{self, by_type, refuse, values};
-use super::kernels::{Backward, Forward, GateInputs};
+use super::kernels::{Backward, Forward};
 #[cfg(feature = "cuda")]
 use {
     super::super::cuda::{self, View, lock},
@@ -50,19 +50,22 @@ impl Cell {
         state.chunks_exact(2 * hidden).flat_map(|row| &row[hidden..]).copied().collect()
     }
 
+    /// The squashed gates and the next state.
+    fn step<T: Element>(gates: &[T], state: &[T], hidden: usize) -> (Vec<T>, Vec<T>) {
+        let (mut gates, mut next) = (gates.to_vec(), vec![T::zero(); state.len()]);
+        let cell = Self::cells(state, hidden);
+        on_this_processor(Forward { hidden, added: None, gates: &mut gates, cell: &cell, state: &mut next });
+        (gates, next)
+    }
+
     fn forward<T: Element>(
         gates: (&CpuStorage, &Layout),
         state: (&CpuStorage, &Layout),
     ) -> Result<(CpuStorage, Shape)> {
         let (rows, double) = state.1.shape().dims2()?;
-        let hidden = double / 2;
-        let mut output = vec![T::zero(); rows * double];
-        on_this_processor(Forward::<T> {
-            gates: GateInputs { a: storage::slice(gates.0, gates.1)?, b: None, hidden },
-            cell: &Self::cells(storage::slice(state.0, state.1)?, hidden),
-            state: &mut output,
-        });
-        Ok((T::to_cpu_storage_owned(output), Shape::from((rows, double))))
+        let (_, next) =
+            Self::step::<T>(storage::slice(gates.0, gates.1)?, storage::slice(state.0, state.1)?, double / 2);
+        Ok((T::to_cpu_storage_owned(next), Shape::from((rows, double))))
     }
 
     fn backward<T: Element>(
@@ -73,11 +76,14 @@ impl Cell {
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (rows, double) = state.dims2()?;
         let hidden = double / 2;
+        let (gates_values, state_values) = (values::<T>(gates)?, values::<T>(state)?);
+        let (squashed, _) = Self::step(gates_values.slice()?, state_values.slice()?, hidden);
         let mut gates_gradient = vec![T::zero(); rows * 4 * hidden];
         let mut cell_gradient = vec![T::zero(); rows * hidden];
         on_this_processor(Backward::<T> {
-            gates: GateInputs { a: values(gates)?.slice()?, b: None, hidden },
-            cell: &Self::cells(values(state)?.slice()?, hidden),
+            hidden,
+            gates: &squashed,
+            cell: &Self::cells(state_values.slice()?, hidden),
             state: values(result)?.slice()?,
             gradient: values(gradient)?.slice()?,
             gates_gradient: &mut gates_gradient,

@@ -8,54 +8,14 @@ use pulp::{Simd, WithSimd};
 
 use super::super::lanes::{Element, Lanes};
 
-/// The gates of one row, squashed.
-struct Gates<S: Simd, T: Element> {
-    input: Lanes<S, T>,
-    forget: Lanes<S, T>,
-    candidate: Lanes<S, T>,
-    output: Lanes<S, T>,
-}
-
-/// What goes into the gates of N rows: `a + b`, `[N, 4H]` each (b may be absent).
-#[derive(Clone, Copy)]
-pub(super) struct GateInputs<'a, T> {
-    /// The part of the input.
-    pub(super) a: &'a [T],
-    /// The part of the hidden state.
-    pub(super) b: Option<&'a [T]>,
-    /// H.
-    pub(super) hidden: usize,
-}
-
-impl<T: Element> GateInputs<'_, T> {
-    /// A register of gate number `gate` of `row`, from `start` in the gate.
-    #[inline(always)]
-    fn gate<S: Simd>(&self, simd: S, row: usize, gate: usize, start: usize) -> Lanes<S, T> {
-        let offset = (row * 4 + gate) * self.hidden;
-        let range = offset + start..offset + self.hidden;
-        let a = Lanes::load(simd, &self.a[range.clone()]);
-        match self.b {
-            Some(b) => a + Lanes::load(simd, &b[range]),
-            None => a,
-        }
-    }
-
-    /// A register of each gate of `row`, squashed.
-    #[inline(always)]
-    fn squashed<S: Simd>(&self, simd: S, row: usize, start: usize) -> Gates<S, T> {
-        Gates {
-            input: self.gate(simd, row, 0, start).sigmoid(),
-            forget: self.gate(simd, row, 1, start).sigmoid(),
-            candidate: self.gate(simd, row, 2, start).tanh(),
-            output: self.gate(simd, row, 3, start).sigmoid(),
-        }
-    }
-}
-
 /// One step of N rows.
 pub(super) struct Forward<'a, T> {
-    /// The gates.
-    pub(super) gates: GateInputs<'a, T>,
+    /// H.
+    pub(super) hidden: usize,
+    /// What is still to be added to the gates, `[N, 4H]`.
+    pub(super) added: Option<&'a [T]>,
+    /// The gates, `[N, 4H]`; squashed afterwards, for the backward pass.
+    pub(super) gates: &'a mut [T],
     /// Cells before the step, `[N, H]`.
     pub(super) cell: &'a [T],
     /// State after the step, `[N, 2H]` (h, c).
@@ -67,16 +27,26 @@ impl<T: Element> WithSimd for Forward<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let hidden = self.gates.hidden;
+        let hidden = self.hidden;
         let rows = self.state.chunks_exact_mut(2 * hidden).zip(self.cell.chunks_exact(hidden));
-        for (row, (state, cell)) in rows.enumerate() {
+        let rows = rows.zip(self.gates.chunks_exact_mut(4 * hidden));
+        for (row, ((state, cell), gates)) in rows.enumerate() {
             let (h, c) = state.split_at_mut(hidden);
             for start in (0..hidden).step_by(Lanes::<S, T>::width()) {
-                let gates = self.gates.squashed(simd, row, start);
-                let cell = Lanes::load(simd, &cell[start..]);
-                let cell = gates.forget.multiply_add(cell, gates.input * gates.candidate);
+                let mut squashed = [Lanes::splat(simd, T::zero()); 4];
+                for (gate, squashed) in squashed.iter_mut().enumerate() {
+                    let place = gate * hidden + start..(gate + 1) * hidden;
+                    let mut value = Lanes::load(simd, &gates[place.clone()]);
+                    if let Some(added) = self.added {
+                        value = value + Lanes::load(simd, &added[row * 4 * hidden..][place.clone()]);
+                    }
+                    *squashed = if gate == 2 { value.tanh() } else { value.sigmoid() };
+                    squashed.store(&mut gates[place]);
+                }
+                let [input, forget, candidate, output] = squashed;
+                let cell = forget.multiply_add(Lanes::load(simd, &cell[start..]), input * candidate);
                 cell.store(&mut c[start..]);
-                (gates.output * cell.tanh()).store(&mut h[start..]);
+                (output * cell.tanh()).store(&mut h[start..]);
             }
         }
     }
@@ -84,15 +54,17 @@ impl<T: Element> WithSimd for Forward<'_, T> {
 
 /// The gradients of one step of N rows.
 pub(super) struct Backward<'a, T> {
-    /// The gates.
-    pub(super) gates: GateInputs<'a, T>,
+    /// H.
+    pub(super) hidden: usize,
+    /// The gates, squashed, `[N, 4H]`.
+    pub(super) gates: &'a [T],
     /// Cells before the step, `[N, H]`.
     pub(super) cell: &'a [T],
     /// State after the step, `[N, 2H]`.
     pub(super) state: &'a [T],
     /// Gradient of the state after the step, `[N, 2H]`.
     pub(super) gradient: &'a [T],
-    /// Result: gradient of the gates' inputs, `[N, 4H]`.
+    /// Result: gradient of the gates before their squashing, `[N, 4H]`.
     pub(super) gates_gradient: &'a mut [T],
     /// Result: gradient of the cells before the step, `[N, H]`.
     pub(super) cell_gradient: &'a mut [T],
@@ -103,33 +75,35 @@ impl<T: Element> WithSimd for Backward<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let hidden = self.gates.hidden;
+        let hidden = self.hidden;
         let given = self.state.chunks_exact(2 * hidden).zip(self.gradient.chunks_exact(2 * hidden));
-        let given = given.zip(self.cell.chunks_exact(hidden));
+        let given = given.zip(self.cell.chunks_exact(hidden)).zip(self.gates.chunks_exact(4 * hidden));
         let results = self.gates_gradient.chunks_exact_mut(4 * hidden);
         let results = results.zip(self.cell_gradient.chunks_exact_mut(hidden));
-        for (row, (((state, gradient), cell), (gates_gradient, cell_gradient))) in
-            given.zip(results).enumerate()
-        {
+        for ((((state, gradient), cell), gates), (gates_gradient, cell_gradient)) in given.zip(results) {
             for start in (0..hidden).step_by(Lanes::<S, T>::width()) {
-                let gates = self.gates.squashed(simd, row, start);
+                let mut squashed = [Lanes::splat(simd, T::zero()); 4];
+                for (gate, squashed) in squashed.iter_mut().enumerate() {
+                    *squashed = Lanes::load(simd, &gates[gate * hidden + start..(gate + 1) * hidden]);
+                }
+                let [input, forget, candidate, output] = squashed;
                 let before = Lanes::load(simd, &cell[start..]);
-                let squashed = Lanes::load(simd, &state[hidden + start..]).tanh();
+                let after = Lanes::load(simd, &state[hidden + start..]).tanh();
                 let dh = Lanes::load(simd, &gradient[start..hidden]);
                 let dc = Lanes::load(simd, &gradient[hidden + start..]);
                 let one = dh.constant(1.0);
-                let dc = (dh * gates.output).multiply_add(one - squashed * squashed, dc);
+                let dc = (dh * output).multiply_add(one - after * after, dc);
                 // The slope of the logistic function is s (1 - s), of tanh 1 - t².
                 let gradients = [
-                    dc * gates.candidate * gates.input * (one - gates.input),
-                    dc * before * gates.forget * (one - gates.forget),
-                    dc * gates.input * (one - gates.candidate * gates.candidate),
-                    dh * squashed * gates.output * (one - gates.output),
+                    dc * candidate * input * (one - input),
+                    dc * before * forget * (one - forget),
+                    dc * input * (one - candidate * candidate),
+                    dh * after * output * (one - output),
                 ];
                 for (part, value) in gradients.into_iter().enumerate() {
                     value.store(&mut gates_gradient[part * hidden + start..(part + 1) * hidden]);
                 }
-                (dc * gates.forget).store(&mut cell_gradient[start..]);
+                (dc * forget).store(&mut cell_gradient[start..]);
             }
         }
     }

@@ -1,18 +1,20 @@
 //! The LSTM: one cell, one step, and an unroll over time with episode starts.
 //!
 //! A state row is `[2H]`: hidden values, then cells (h, c). The unroll projects the inputs of all steps in one product
-//! and then walks through time; its backward pass recomputes the gates from the kept states (one product for all
-//! steps) instead of storing them. Row-invariant: a sequence's results depend on that sequence only, bit for bit,
+//! and then walks through time, keeping the gates where gradients are wanted. Row-invariant: a sequence's results depend on that sequence only, bit for bit,
 //! and [`lstm_step`] after step gives the bits of [`lstm_unroll`].
 
 mod cell;
 mod kernels;
 mod recurrence;
 
+use std::sync::OnceLock;
+
 use candle_core::{DType, Result, Tensor};
 
 use super::activation::Activation;
 use super::linear::linear;
+use super::prepared::WeightRef;
 use super::storage::{self, refuse};
 
 use recurrence::{Recurrence, composed_recurrence};
@@ -23,9 +25,9 @@ pub use cell::lstm_cell;
 #[derive(Debug, Clone, Copy)]
 pub struct LstmParameters<'a> {
     /// `[4H, I]`.
-    pub input_weight: &'a Tensor,
+    pub input_weight: WeightRef<'a>,
     /// `[4H, H]`.
-    pub hidden_weight: &'a Tensor,
+    pub hidden_weight: WeightRef<'a>,
     /// `[4H]`.
     pub bias: &'a Tensor,
 }
@@ -49,14 +51,23 @@ pub fn lstm_unroll(
 ) -> Result<(Tensor, Tensor)> {
     let (steps, rows, hidden) = check(x, state, starts, parameters)?;
     let LstmParameters { input_weight, hidden_weight, bias } = parameters;
-    let projected = linear(&x.flatten(0, 1)?, input_weight, bias, Activation::Identity)?;
+    let projected = linear(&x.flatten(0, 1)?, input_weight, Some(bias), Activation::Identity)?;
     let projected = projected.reshape((steps, rows, 4 * hidden))?;
     let states = if storage::is_native(x) {
         let starts = starts.flatten_all()?.to_vec1()?;
-        let recurrence = Recurrence { steps, rows, hidden, starts };
-        projected.apply_op3(&state.contiguous()?, &hidden_weight.contiguous()?, recurrence)?
+        let tracked = [&projected, state, hidden_weight.tensor].iter().any(|tensor| tensor.track_op());
+        let recurrence = Recurrence {
+            steps,
+            rows,
+            hidden,
+            starts,
+            prepared: hidden_weight.prepared.cloned(),
+            gates: OnceLock::new(),
+            keep_gates: tracked,
+        };
+        projected.apply_op3(&state.contiguous()?, &hidden_weight.tensor.contiguous()?, recurrence)?
     } else {
-        composed_recurrence(&projected, state, starts, hidden_weight)?
+        composed_recurrence(&projected, state, starts, hidden_weight.tensor)?
     };
     Ok((states.narrow(2, 0, hidden)?, states))
 }
@@ -68,13 +79,13 @@ fn check(
     parameters: LstmParameters,
 ) -> Result<(usize, usize, usize)> {
     let LstmParameters { input_weight, hidden_weight, bias } = parameters;
-    match (x.dims(), state.dims(), starts.dims(), hidden_weight.dims()) {
+    match (x.dims(), state.dims(), starts.dims(), hidden_weight.tensor.dims()) {
         (&[t, n, i], &[rows, double], &[steps, columns], &[gates, hidden])
             if t > 0
                 && hidden > 0
                 && (rows, steps, columns) == (n, t, n)
                 && (double, gates) == (2 * hidden, 4 * hidden)
-                && input_weight.dims() == [gates, i]
+                && input_weight.tensor.dims() == [gates, i]
                 && bias.dims() == [gates]
                 && starts.dtype() == DType::U8 =>
         {
@@ -86,7 +97,7 @@ fn check(
                 "x {x:?}, state {state:?}, {:?} starts {starts_shape:?}, input weight {:?}, hidden weight \
                  {hidden_weight:?}, bias {:?}: must be [T, N, I], [N, 2H], U8 [T, N], [4H, I], [4H, H], [4H]",
                 starts.dtype(),
-                input_weight.dims(),
+                input_weight.tensor.dims(),
                 bias.dims()
             ),
         ),
@@ -118,7 +129,11 @@ mod tests {
     }
 
     fn parameters(inputs: &[Tensor]) -> LstmParameters<'_> {
-        LstmParameters { input_weight: &inputs[2], hidden_weight: &inputs[3], bias: &inputs[4] }
+        LstmParameters {
+            input_weight: (&inputs[2]).into(),
+            hidden_weight: (&inputs[3]).into(),
+            bias: &inputs[4],
+        }
     }
 
     #[test]
@@ -129,7 +144,7 @@ mod tests {
             let (outputs, states) =
                 lstm_unroll(&inputs[0], &inputs[1], &starts, parameters(&inputs)).unwrap();
             let x = inputs[0].flatten(0, 1).unwrap();
-            let projected = linear(&x, &inputs[2], &inputs[4], Activation::Identity).unwrap();
+            let projected = linear(&x, &inputs[2], Some(&inputs[4]), Activation::Identity).unwrap();
             let projected = projected.reshape((case[0], case[1], 4 * case[3])).unwrap();
             let plain = composed_recurrence(&projected, &inputs[1], &starts, &inputs[3]).unwrap();
             close(&states, &plain, 1e-5);

@@ -1,14 +1,19 @@
 //! The walk of an LSTM through time as one operator.
 
+use std::ops::Range;
+use std::sync::OnceLock;
+
 use candle_core::{CpuStorage, CustomOp3, Device, Layout, Result, Shape, Tensor};
 
 use super::super::activation::Activation;
 use super::super::lanes::{Element, on_this_processor};
+use super::super::parallel::{self, Output};
 use super::super::patches::Patches;
-use super::super::product::{Matrix, PackedWeight, multiply};
-use super::super::storage::{self, by_type, values};
+use super::super::prepared::PreparedWeight;
+use super::super::product::{self, PackedWeight, Weight};
+use super::super::storage::{self, by_type, refuse, values};
 use super::cell::{composed_cell, lstm_cell};
-use super::kernels::{Backward, Forward, GateInputs};
+use super::kernels::{Backward, Forward};
 
 /// The recurrence out of candle's own differentiable operators.
 pub(super) fn composed_recurrence(
@@ -48,7 +53,7 @@ fn half_or_zero<T: Element>(states: &[T], half: usize, hidden: usize, starts: &[
 }
 
 /// The walk through time: projected inputs `[T, N, 4H]`, state `[N, 2H]`, hidden weight `[4H, H]` to the states
-/// `[T, N, 2H]`.
+/// `[T, N, 2H]`. Threads share the sequences, each walks with its own.
 pub(super) struct Recurrence {
     /// T.
     pub(super) steps: usize,
@@ -58,35 +63,78 @@ pub(super) struct Recurrence {
     pub(super) hidden: usize,
     /// `[T, N]`, not 0 where an episode starts.
     pub(super) starts: Vec<u8>,
+    /// The hidden weight laid out, where it is.
+    pub(super) prepared: Option<PreparedWeight>,
+    /// The squashed gates `[T, N, 4H]`, kept by the forward pass where a backward pass may follow.
+    pub(super) gates: OnceLock<Tensor>,
+    /// Whether one may follow.
+    pub(super) keep_gates: bool,
 }
 
 impl Recurrence {
+    /// Threads worth having for the products of the walk.
+    fn threads(&self) -> usize {
+        parallel::worthwhile(self.steps * self.rows * 4 * self.hidden * self.hidden)
+    }
+
+    /// Which of the flags of a step belong to some rows.
+    fn starts(&self, step: usize, rows: &Range<usize>) -> &[u8] {
+        &self.starts[step * self.rows + rows.start..step * self.rows + rows.end]
+    }
+
+    /// Some rows of step `step` in a matrix `[T · N, ...]`.
+    fn place(&self, step: usize, rows: &Range<usize>) -> Range<usize> {
+        step * self.rows + rows.start..step * self.rows + rows.end
+    }
+
     fn forward<T: Element>(
         &self,
         [projected, state, weight]: [(&CpuStorage, &Layout); 3],
     ) -> Result<(CpuStorage, Shape)> {
-        let (rows, hidden) = (self.rows, self.hidden);
+        let (steps, hidden) = (self.steps, self.hidden);
         let projected: &[T] = storage::slice(projected.0, projected.1)?;
-        let weight = PackedWeight::<T>::new(storage::slice(weight.0, weight.1)?, 4 * hidden, hidden);
-        let no_bias = vec![T::zero(); 4 * hidden];
-        let mut states = vec![T::zero(); self.steps * rows * 2 * hidden];
-        let mut previous = storage::slice(state.0, state.1)?;
-        let (mut h, mut cell) = (vec![T::zero(); rows * hidden], vec![T::zero(); rows * hidden]);
-        let mut recurrent = vec![T::zero(); rows * 4 * hidden];
-        let mut rest = &mut states[..];
-        for step in 0..self.steps {
-            let starts = &self.starts[step * rows..][..rows];
-            half_or_zero(previous, 0, hidden, starts, &mut h);
-            half_or_zero(previous, 1, hidden, starts, &mut cell);
-            weight.rows(&Patches::matrix(&h, hidden), &no_bias, Activation::Identity, &mut recurrent);
-            let (state, after) = rest.split_at_mut(rows * 2 * hidden);
-            let a = &projected[step * rows * 4 * hidden..][..rows * 4 * hidden];
-            let gates = GateInputs { a, b: Some(&recurrent), hidden };
-            on_this_processor(Forward { gates, cell: &cell, state: &mut *state });
-            previous = state;
-            rest = after;
+        let first = storage::slice::<T>(state.0, state.1)?;
+        let weight = storage::slice::<T>(weight.0, weight.1)?;
+        let packed;
+        let weight = match self.prepared.as_ref().and_then(T::prepared) {
+            Some(prepared) => prepared,
+            None => {
+                packed = PackedWeight::new(weight, 4 * hidden, hidden);
+                &packed
+            }
+        };
+        let mut states = vec![T::zero(); steps * self.rows * 2 * hidden];
+        let mut gates = vec![T::zero(); if self.keep_gates { steps } else { 1 } * self.rows * 4 * hidden];
+        let (states_out, gates_out) =
+            (Output::new(&mut states, 2 * hidden), Output::new(&mut gates, 4 * hidden));
+        parallel::over_parts(self.rows, self.threads(), |rows| {
+            let mut previous = &first[rows.start * 2 * hidden..rows.end * 2 * hidden];
+            let (mut h, mut cell) =
+                (vec![T::zero(); rows.len() * hidden], vec![T::zero(); rows.len() * hidden]);
+            for step in 0..steps {
+                let starts = self.starts(step, &rows);
+                half_or_zero(previous, 0, hidden, starts, &mut h);
+                half_or_zero(previous, 1, hidden, starts, &mut cell);
+                let place = self.place(step, &rows);
+                // SAFETY: the rows belong to this part alone, and each step's are taken once (or, where gates are not
+                // kept, after those of the step before are done with).
+                let (state, gates) = unsafe {
+                    let kept = if self.keep_gates { place.clone() } else { rows.clone() };
+                    (states_out.whole(place.clone()), gates_out.whole(kept))
+                };
+                let (weight, x) = (Weight::Packed(weight), Patches::matrix(&h, hidden));
+                parallel::alone(|| product::rows(weight, &x, None, Activation::Identity, gates));
+                let added = Some(&projected[place.start * 4 * hidden..place.end * 4 * hidden]);
+                on_this_processor(Forward { hidden, added, gates, cell: &cell, state: &mut *state });
+                previous = state;
+            }
+        });
+        let shape = Shape::from((steps, self.rows, 2 * hidden));
+        if self.keep_gates {
+            // Only ever set here, once: the operator runs forward once.
+            let _ = self.gates.set(Tensor::from_vec(gates, (steps, self.rows, 4 * hidden), &Device::Cpu)?);
         }
-        Ok((T::to_cpu_storage_owned(states), Shape::from((self.steps, rows, 2 * hidden))))
+        Ok((T::to_cpu_storage_owned(states), shape))
     }
 
     /// The state before each step, split into hidden values and cells, `[T · N, H]` each.
@@ -108,74 +156,67 @@ impl Recurrence {
         gradient: &Tensor,
     ) -> Result<[Option<Tensor>; 3]> {
         let [projected, state, weight] = inputs;
-        let (rows, hidden) = (self.rows, self.hidden);
-        let (gates_len, state_len) = (rows * 4 * hidden, rows * 2 * hidden);
-        let (projected_values, weight_values) = (values::<T>(projected)?, values::<T>(weight)?);
-        let (projected_values, weight_values) = (projected_values.slice()?, weight_values.slice()?);
+        let hidden = self.hidden;
+        let Some(gates) = self.gates.get() else {
+            return refuse("lstm_unroll", "the forward pass kept no gates for a backward pass");
+        };
+        let (gates, weight_values) = (values::<T>(gates)?, values::<T>(weight)?);
+        let (gates, weight_values) = (gates.slice()?, weight_values.slice()?);
         let (states, gradient) = (values::<T>(result)?, values::<T>(gradient)?);
         let (states, gradient) = (states.slice()?, gradient.slice()?);
         let [h, cells] = self.before(values(state)?.slice()?, states);
+        // The gradient goes back through the weight the other way round.
+        let turned = PackedWeight::transposed(weight_values, 4 * hidden, hidden);
 
-        let mut recurrent = vec![T::zero(); self.steps * gates_len];
-        PackedWeight::new(weight_values, 4 * hidden, hidden).rows(
-            &Patches::matrix(&h, hidden),
-            &vec![T::zero(); 4 * hidden],
-            Activation::Identity,
-            &mut recurrent,
-        );
-
-        let mut gates_gradient = vec![T::zero(); self.steps * gates_len];
-        let mut state_gradient = vec![T::zero(); state_len];
-        let mut total = vec![T::zero(); state_len];
-        let mut h_gradient = vec![T::zero(); rows * hidden];
-        let mut cell_gradient = vec![T::zero(); rows * hidden];
-        for step in (0..self.steps).rev() {
-            let gates = step * gates_len..(step + 1) * gates_len;
-            let given = &gradient[step * state_len..][..state_len];
-            for ((total, &given), &later) in total.iter_mut().zip(given).zip(&state_gradient) {
-                *total = given + later;
-            }
-            on_this_processor(Backward {
-                gates: GateInputs {
-                    a: &projected_values[gates.clone()],
-                    b: Some(&recurrent[gates.clone()]),
+        let mut gates_gradient = vec![T::zero(); gates.len()];
+        let mut state_gradient = vec![T::zero(); self.rows * 2 * hidden];
+        let gates_out = Output::new(&mut gates_gradient, 4 * hidden);
+        let state_out = Output::new(&mut state_gradient, 2 * hidden);
+        parallel::over_parts(self.rows, self.threads(), |rows| {
+            // SAFETY: the rows belong to this part alone.
+            let later = unsafe { state_out.whole(rows.clone()) };
+            let mut total = vec![T::zero(); rows.len() * 2 * hidden];
+            let mut h_gradient = vec![T::zero(); rows.len() * hidden];
+            let mut cell_gradient = vec![T::zero(); rows.len() * hidden];
+            for step in (0..self.steps).rev() {
+                let place = self.place(step, &rows);
+                let part = |width: usize| place.start * width..place.end * width;
+                let given = &gradient[part(2 * hidden)];
+                for ((total, &given), &later) in total.iter_mut().zip(given).zip(&*later) {
+                    *total = given + later;
+                }
+                // SAFETY: the rows belong to this part alone, and each step's are taken once.
+                let gates_gradient = unsafe { gates_out.whole(place.clone()) };
+                on_this_processor(Backward {
                     hidden,
-                },
-                cell: &cells[step * rows * hidden..][..rows * hidden],
-                state: &states[step * state_len..][..state_len],
-                gradient: &total,
-                gates_gradient: &mut gates_gradient[gates.clone()],
-                cell_gradient: &mut cell_gradient,
-            });
-            multiply(
-                &mut h_gradient,
-                Matrix::new(&gates_gradient[gates], rows, 4 * hidden),
-                Matrix::new(weight_values, 4 * hidden, hidden),
-                false,
-            );
-            let sources = h_gradient.chunks_exact(hidden).zip(cell_gradient.chunks_exact(hidden));
-            let starts = &self.starts[step * rows..][..rows];
-            for (((h, c), output), &start) in
-                sources.zip(state_gradient.chunks_exact_mut(2 * hidden)).zip(starts)
-            {
-                if start == 0 {
-                    output[..hidden].copy_from_slice(h);
-                    output[hidden..].copy_from_slice(c);
-                } else {
-                    output.fill(T::zero());
+                    gates: &gates[part(4 * hidden)],
+                    cell: &cells[part(hidden)],
+                    state: &states[part(2 * hidden)],
+                    gradient: &total,
+                    gates_gradient: &mut *gates_gradient,
+                    cell_gradient: &mut cell_gradient,
+                });
+                let (weight, x) = (Weight::Packed(&turned), Patches::matrix(gates_gradient, 4 * hidden));
+                parallel::alone(|| product::rows(weight, &x, None, Activation::Identity, &mut h_gradient));
+                let sources = h_gradient.chunks_exact(hidden).zip(cell_gradient.chunks_exact(hidden));
+                let starts = self.starts(step, &rows);
+                for (((h, c), output), &start) in sources.zip(later.chunks_exact_mut(2 * hidden)).zip(starts)
+                {
+                    if start == 0 {
+                        output[..hidden].copy_from_slice(h);
+                        output[hidden..].copy_from_slice(c);
+                    } else {
+                        output.fill(T::zero());
+                    }
                 }
             }
-        }
+        });
 
-        let weight_gradient = if weight.track_op() {
-            let mut output = vec![T::zero(); 4 * hidden * hidden];
-            let all = self.steps * rows;
-            let gates = Matrix::new(&gates_gradient, all, 4 * hidden).transposed();
-            multiply(&mut output, gates, Matrix::new(&h, all, hidden), false);
-            Some(Tensor::from_vec(output, weight.shape(), &Device::Cpu)?)
-        } else {
-            None
-        };
+        let weight_gradient = weight.track_op().then(|| {
+            let output = product::weight_gradient(&gates_gradient, 4 * hidden, &Patches::matrix(&h, hidden));
+            Tensor::from_vec(output, weight.shape(), &Device::Cpu)
+        });
+        let weight_gradient = weight_gradient.transpose()?;
         Ok([
             Some(Tensor::from_vec(gates_gradient, projected.shape(), &Device::Cpu)?),
             Some(Tensor::from_vec(state_gradient, state.shape(), &Device::Cpu)?).filter(|_| state.track_op()),

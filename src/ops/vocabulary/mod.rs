@@ -23,7 +23,7 @@ use super::categorical::categorical;
 use super::lanes::{Element, on_this_processor};
 use super::parallel::over_rows;
 use super::patches::Patches;
-use super::product::{Matrix, PackedWeight, multiply};
+use super::product::{self, Matrix, PackedWeight, Weight, multiply};
 use super::storage::{self, by_type, refuse, values};
 #[cfg(feature = "cuda")]
 use {
@@ -121,7 +121,8 @@ struct Head<'a, T> {
 /// One chunk of the vocabulary, laid out for the product.
 struct Chunk<T> {
     packed: PackedWeight<T>,
-    bias: Vec<T>,
+    /// D.
+    inputs: usize,
     first: usize,
     width: usize,
 }
@@ -130,7 +131,8 @@ impl<T: Element> Chunk<T> {
     /// The (unscaled) logits of some rows of x `[rows, D]`, `[rows, width]`. The one place that makes logits: each is
     /// a chain of multiply-adds over D in order, in every pass.
     fn logits(&self, x: &[T], logits: &mut [T]) {
-        self.packed.rows(&Patches::matrix(x, self.packed.inputs()), &self.bias, Activation::Identity, logits);
+        let (weight, x) = (Weight::Packed(&self.packed), Patches::matrix(x, self.inputs));
+        product::rows(weight, &x, None, Activation::Identity, logits);
     }
 }
 
@@ -139,7 +141,7 @@ impl<'a, T: Element> Head<'a, T> {
         let first = index * CHUNK;
         let width = CHUNK.min(self.entries - first);
         let packed = PackedWeight::new(self.weight_rows(first, width), width, self.inputs);
-        Chunk { packed, bias: vec![T::zero(); width], first, width }
+        Chunk { packed, inputs: self.inputs, first, width }
     }
 
     fn weight_rows(&self, first: usize, count: usize) -> &'a [T] {

@@ -1,0 +1,81 @@
+//! Rows that `compare.py` beside this file times against PyTorch: the same networks, sizes and work on both sides.
+//!
+//! usage: cargo bench --bench peers -- ROW THREADS SECONDS
+//!
+//! Prints the median, the least and the greatest seconds of a pass as JSON. A training pass is forward, a scalar loss
+//! and the gradient of every parameter; no optimiser.
+
+mod networks;
+mod transformer;
+
+use std::time::{Duration, Instant};
+
+use candle_core::Result;
+use forebay::ops::with_threads;
+
+/// One timed thing: does one pass.
+type Pass = Box<dyn Fn() -> Result<()> + Send>;
+
+fn pass(row: &str) -> Option<Result<Pass>> {
+    Some(match row {
+        "mlp_forward_64" => networks::mlp(64, false),
+        "mlp_forward_512" => networks::mlp(512, false),
+        "mlp_training_64" => networks::mlp(64, true),
+        "mlp_training_512" => networks::mlp(512, true),
+        "minatar_forward_320" => networks::minatar(320, false),
+        "minatar_training_320" => networks::minatar(320, true),
+        "atari_shallow_160" => networks::atari_shallow(160),
+        "atari_shallow_640" => networks::atari_shallow(640),
+        "atari_deep_160" => networks::atari_deep(160),
+        "atari_deep_640" => networks::atari_deep(640),
+        "lstm_training" => networks::lstm(),
+        "block_training_64" => transformer::block(8, 64),
+        "block_training_256" => transformer::block(8, 256),
+        "head_training_1024" => transformer::head(1024),
+        _ => return None,
+    })
+}
+
+/// As the binary does: freed memory is kept for the next pass instead of going back to the system.
+fn keep_freed_memory() {
+    // SAFETY: called before any other thread is started; it only sets limits of the allocator.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 30);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    keep_freed_memory();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let [row, threads, seconds] = arguments.as_slice() else {
+        // `cargo test --benches` calls without arguments.
+        println!("usage: cargo bench --bench peers -- ROW THREADS SECONDS (see benches/peers/compare.py)");
+        return Ok(());
+    };
+    let pass = pass(row).ok_or_else(|| anyhow::anyhow!("no row `{row}`"))??;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.parse()?).build()?;
+    let limit = Duration::from_secs_f64(seconds.parse()?);
+    let times = with_threads(&pool, move || -> Result<Vec<f64>> {
+        pass()?;
+        let begin = Instant::now();
+        let mut times = Vec::new();
+        while times.len() < 3 || begin.elapsed() < limit {
+            let start = Instant::now();
+            pass()?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        Ok(times)
+    });
+    let mut times = times?;
+    times.sort_by(f64::total_cmp);
+    println!(
+        "{{\"median\": {:e}, \"least\": {:e}, \"greatest\": {:e}, \"passes\": {}}}",
+        times[times.len() / 2],
+        times[0],
+        times[times.len() - 1],
+        times.len()
+    );
+    Ok(())
+}
