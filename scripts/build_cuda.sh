@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds a stripped binary with the `cuda` feature: target/cuda/release/forebay. It also runs where there is no CUDA.
+# Builds stripped binaries with the `cuda` feature: target/cuda/release/forebay, which also runs where there is no CUDA,
+# and target/cuda/release/gpu_check, which checks the build on a device.
 #
 # usage: scripts/build_cuda.sh TOOLCHAIN_FOLDER     (made by scripts/cuda_toolchain.sh)
 set -euo pipefail
@@ -9,4 +10,4 @@ cd "$(dirname "$0")/.."
 source "$folder/env.sh"
 export CARGO_PROFILE_RELEASE_STRIP=true
 cargo build --release --features cuda --target-dir target/cuda "${@:2}"
-ls -l target/cuda/release/forebay
+ls -l target/cuda/release/forebay target/cuda/release/gpu_check

@@ -8,6 +8,8 @@ pub mod cli;
 pub mod codec;
 pub mod config;
 pub mod env;
+#[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
+pub mod kernel_check;
 pub mod learner;
 pub mod ops;
 pub mod policy;

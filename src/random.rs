@@ -48,7 +48,7 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 
 /// Mixes the run seed and the stream into a Philox key (the finaliser of SplitMix64, a bijection for each stream).
 #[inline]
-fn key(seed: u64, stream: Stream) -> [u32; 2] {
+pub(crate) fn key(seed: u64, stream: Stream) -> [u32; 2] {
     let mut z = seed.wrapping_add((stream as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -12,6 +12,11 @@ use pulp::{Simd, WithSimd};
 
 use super::lanes::{Element, Lanes, on_this_processor};
 use super::storage::{self, by_type, refuse, values};
+#[cfg(feature = "cuda")]
+use {
+    super::cuda::{self, View, lock},
+    candle_core::CudaStorage,
+};
 
 /// The logit of a choice that is not allowed: finite, so that no infinity meets a zero, and low enough for a
 /// probability of exactly 0.
@@ -22,8 +27,51 @@ pub fn mask_logits(logits: &Tensor, mask: &Tensor) -> Result<Tensor> {
     if logits.dims() != mask.dims() {
         return refuse("mask_logits", format!("logits {:?}, mask {:?}", logits.dims(), mask.dims()));
     }
+    #[cfg(feature = "cuda")]
+    if storage::has_kernel(logits) && mask.dtype() == DType::U8 {
+        return logits.contiguous()?.apply_op2(&mask.contiguous()?, MaskOnDevice);
+    }
     let fill = Tensor::full(MASKED, logits.shape(), logits.device())?.to_dtype(logits.dtype())?;
     mask.where_cond(logits, &fill)
+}
+
+/// [`mask_logits`] by its kernel.
+#[cfg(feature = "cuda")]
+struct MaskOnDevice;
+
+#[cfg(feature = "cuda")]
+impl CustomOp2 for MaskOnDevice {
+    fn name(&self) -> &'static str {
+        "mask_logits"
+    }
+
+    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
+        refuse("mask_logits", "its kernel runs on devices")
+    }
+
+    fn cuda_fwd(
+        &self,
+        logits: &CudaStorage,
+        logits_layout: &Layout,
+        mask: &CudaStorage,
+        mask_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        let (logits, mask) = (View::cuda(logits, logits_layout), View::cuda(mask, mask_layout));
+        cuda::categorical::mask(&logits, &mask, MASKED)?.into_cuda()
+    }
+
+    fn bwd(
+        &self,
+        _logits: &Tensor,
+        mask: &Tensor,
+        _result: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let gradient = gradient.contiguous()?;
+        let (mask, gradient) = (lock(mask), lock(&gradient));
+        let result = cuda::categorical::mask(&gradient.view()?, &mask.view()?, 0.0)?;
+        Ok((Some(result.into_tensor()), None))
+    }
 }
 
 /// Log-probability of the given choice (column 0) and entropy (column 1) of each row, in nats.
@@ -42,7 +90,7 @@ pub fn categorical(logits: &Tensor, actions: &Tensor) -> Result<Tensor> {
             );
         }
     }
-    if storage::is_native(logits) {
+    if storage::is_native(logits) || storage::has_kernel(logits) {
         logits.contiguous()?.apply_op2(&actions.contiguous()?, Categorical)
     } else {
         composed(logits, actions)
@@ -246,6 +294,18 @@ impl CustomOp2 for Categorical {
             Self::forward::<T>((logits, logits_layout), (actions, actions_layout)))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        logits: &CudaStorage,
+        logits_layout: &Layout,
+        actions: &CudaStorage,
+        actions_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        cuda::categorical::forward(&View::cuda(logits, logits_layout), &View::cuda(actions, actions_layout))?
+            .into_cuda()
+    }
+
     fn bwd(
         &self,
         logits: &Tensor,
@@ -254,6 +314,12 @@ impl CustomOp2 for Categorical {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(logits) {
+            let (logits, actions, gradient) = (lock(logits), lock(actions), lock(&gradient));
+            let result = cuda::categorical::backward(&logits.view()?, &actions.view()?, &gradient.view()?)?;
+            return Ok((Some(result.into_tensor()), None));
+        }
         let logits_gradient = by_type!(logits.dtype(), T => Self::backward::<T>(logits, actions, &gradient))?;
         Ok((Some(logits_gradient), None))
     }

@@ -8,6 +8,11 @@ use candle_core::{CpuStorage, CustomOp2, DType, Layout, Result, Shape, Tensor};
 use super::lanes::Element;
 use super::parallel::over_rows;
 use super::storage::{self, by_type, refuse, values};
+#[cfg(feature = "cuda")]
+use {
+    super::cuda::{self, View, lock},
+    candle_core::CudaStorage,
+};
 
 /// The rows of `weight` that `ids` name.
 ///
@@ -21,7 +26,7 @@ pub fn embedding(weight: &Tensor, ids: &Tensor) -> Result<Tensor> {
         return refuse("embedding", format!("ids are {:?}, must be U32", ids.dtype()));
     }
     let flat = ids.flatten_all()?;
-    let rows = if storage::is_native(weight) {
+    let rows = if storage::is_native(weight) || storage::has_kernel(weight) {
         weight.contiguous()?.apply_op2(&flat, Embedding)?
     } else {
         composed(weight, &flat)?
@@ -96,6 +101,17 @@ impl CustomOp2 for Embedding {
         by_type!(storage::dtype(weight), T => Self::forward::<T>((weight, weight_layout), (ids, ids_layout)))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        weight: &CudaStorage,
+        weight_layout: &Layout,
+        ids: &CudaStorage,
+        ids_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        cuda::embedding::gather(&View::cuda(weight, weight_layout), &View::cuda(ids, ids_layout))?.into_cuda()
+    }
+
     fn bwd(
         &self,
         weight: &Tensor,
@@ -104,6 +120,12 @@ impl CustomOp2 for Embedding {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(weight) {
+            let (ids, gradient) = (lock(ids), lock(&gradient));
+            let result = cuda::embedding::gather_backward(&ids.view()?, &gradient.view()?, weight.dim(0)?)?;
+            return Ok((Some(result.into_tensor()), None));
+        }
         let gradient = by_type!(weight.dtype(), T => Self::backward::<T>(weight, ids, &gradient))?;
         Ok((Some(gradient), None))
     }

@@ -14,6 +14,11 @@ use pulp::{Simd, WithSimd};
 
 use super::lanes::{Element, Lanes, on_this_processor};
 use super::storage::{self, by_type, refuse, values};
+#[cfg(feature = "cuda")]
+use {
+    super::cuda::{self, View, lock},
+    candle_core::CudaStorage,
+};
 
 /// `log(2π) / 2`.
 const HALF_LN_TAU: f64 = 0.918_938_533_204_672_8;
@@ -34,7 +39,7 @@ pub fn squashed_gaussian(mean: &Tensor, log_std: &Tensor, before: &Tensor) -> Re
             ),
         );
     }
-    if storage::is_native(mean) {
+    if storage::is_native(mean) || storage::has_kernel(mean) {
         mean.contiguous()?.apply_op3(&log_std.contiguous()?, &before.contiguous()?, SquashedGaussian)
     } else {
         composed(mean, log_std, before)
@@ -230,6 +235,20 @@ impl CustomOp3 for SquashedGaussian {
         by_type!(storage::dtype(mean), T => Self::forward::<T>(inputs))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        mean: &CudaStorage,
+        mean_layout: &Layout,
+        log_std: &CudaStorage,
+        log_std_layout: &Layout,
+        before: &CudaStorage,
+        before_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        let (mean, log_std) = (View::cuda(mean, mean_layout), View::cuda(log_std, log_std_layout));
+        cuda::gaussian::forward(&mean, &log_std, &View::cuda(before, before_layout))?.into_cuda()
+    }
+
     fn bwd(
         &self,
         mean: &Tensor,
@@ -239,6 +258,18 @@ impl CustomOp3 for SquashedGaussian {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(mean) {
+            let inputs = (lock(mean), lock(log_std), lock(before), lock(&gradient));
+            let gradients = cuda::gaussian::backward(
+                &inputs.0.view()?,
+                &inputs.1.view()?,
+                &inputs.2.view()?,
+                &inputs.3.view()?,
+            )?;
+            let [mean, log_std, before] = gradients.map(|gradient| Some(gradient.into_tensor()));
+            return Ok((mean, log_std, before));
+        }
         let [mean, log_std, before] =
             by_type!(mean.dtype(), T => Self::backward::<T>([mean, log_std, before], &gradient))?;
         Ok((mean, log_std, before))

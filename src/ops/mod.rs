@@ -1,7 +1,9 @@
-//! Differentiable operators for the CPU, each one fused pass with a backward pass of its own.
+//! Differentiable operators for the CPU, each one fused pass with a backward pass of its own; most have a twin for CUDA
+//! devices (feature `cuda`).
 //!
-//! They serve `f32` (to compute with) and `f64` (to check gradients with); on other devices and types each falls
-//! back to the same function composed of candle's differentiable operators. Invariants, for all of them:
+//! On the CPU they serve `f32` (to compute with) and `f64` (to check gradients with), the twins serve `f32` and `bf16`;
+//! on other devices and types each falls back to the same function composed of candle's differentiable operators.
+//! Invariants, for all of them on the CPU:
 //!
 //! - *row invariance*: what comes out for one row (image, sequence) depends on that row only, bit for bit, whatever
 //!   the batch around it and the number of threads;
@@ -45,6 +47,8 @@ mod attention;
 mod categorical;
 mod columns;
 mod conv;
+#[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
+pub(crate) mod cuda;
 mod elementary;
 mod embedding;
 mod experts;

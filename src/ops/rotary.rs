@@ -10,6 +10,11 @@ use pulp::{Simd, WithSimd};
 use super::lanes::{Element, Lanes, on_this_processor};
 use super::parallel::over_rows;
 use super::storage::{self, by_type, refuse, values};
+#[cfg(feature = "cuda")]
+use {
+    super::cuda::{self, View, lock},
+    candle_core::CudaStorage,
+};
 
 /// x with every pair of values of a head turned by the angle of its row's position.
 ///
@@ -34,7 +39,7 @@ pub fn rotary(x: &Tensor, cosine: &Tensor, sine: &Tensor, positions: &Tensor) ->
     if types[1] != types[0] || types[2] != types[0] || types[3] != DType::U32 {
         return refuse("rotary", format!("x, cosine, sine and positions have the types {types:?}"));
     }
-    if storage::is_native(x) {
+    if storage::is_native(x) || storage::has_kernel(x) {
         let table = |table: &Tensor| table.detach().contiguous();
         let (cosine, sine) = (table(cosine)?, table(sine)?);
         x.contiguous()?.apply_op1(Rotary { cosine, sine, positions: positions.contiguous()? })
@@ -135,6 +140,16 @@ impl Rotary {
     }
 }
 
+#[cfg(feature = "cuda")]
+impl Rotary {
+    fn turn_on_device(&self, x: &View, backward: bool) -> Result<cuda::Array> {
+        // The kernel's tables are f32 whatever the type of x.
+        let (cosine, sine) = (self.cosine.to_dtype(DType::F32)?, self.sine.to_dtype(DType::F32)?);
+        let tables = (lock(&cosine), lock(&sine), lock(&self.positions));
+        cuda::rotary::rotary(x, &tables.0.view()?, &tables.1.view()?, &tables.2.view()?, backward)
+    }
+}
+
 impl CustomOp1 for Rotary {
     fn name(&self) -> &'static str {
         "rotary"
@@ -147,8 +162,17 @@ impl CustomOp1 for Rotary {
         })
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(&self, x: &CudaStorage, layout: &Layout) -> Result<(CudaStorage, Shape)> {
+        self.turn_on_device(&View::cuda(x, layout), false)?.into_cuda()
+    }
+
     fn bwd(&self, _x: &Tensor, _result: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(&gradient) {
+            return Ok(Some(self.turn_on_device(&lock(&gradient).view()?, true)?.into_tensor()));
+        }
         by_type!(gradient.dtype(), T => self.backward::<T>(&gradient)).map(Some)
     }
 }

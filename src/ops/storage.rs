@@ -10,6 +10,18 @@ pub(super) fn is_native(tensor: &Tensor) -> bool {
     tensor.device().is_cpu() && matches!(tensor.dtype(), DType::F32 | DType::F64)
 }
 
+/// Whether a kernel of `super::cuda` serves this tensor.
+#[cfg(feature = "cuda")]
+pub(crate) fn has_kernel(tensor: &Tensor) -> bool {
+    tensor.device().is_cuda() && matches!(tensor.dtype(), DType::F32 | DType::BF16)
+}
+
+/// Whether a kernel of `super::cuda` serves this tensor: there are none in this build.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn has_kernel(_: &Tensor) -> bool {
+    false
+}
+
 /// Runs `$body` with the type alias `$T` set to the Rust type of a native dtype; an error for any other.
 macro_rules! by_type {
     ($dtype:expr, $T:ident => $body:expr) => {

@@ -6,6 +6,11 @@ use pulp::{Simd, WithSimd};
 use super::lanes::{Element, Lanes, on_this_processor};
 use super::parallel::over_rows;
 use super::storage::{self, by_type, refuse, values};
+#[cfg(feature = "cuda")]
+use {
+    super::cuda::{self, View, lock},
+    candle_core::CudaStorage,
+};
 
 /// `gate · sigmoid(gate) · up`.
 ///
@@ -16,7 +21,7 @@ pub fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
         let [gate, up] = [gate, up].map(|t| format!("{:?} {:?}", t.dtype(), t.dims()));
         return refuse("swiglu", format!("gate {gate} and up {up} must be alike"));
     }
-    if storage::is_native(gate) {
+    if storage::is_native(gate) || storage::has_kernel(gate) {
         gate.contiguous()?.apply_op2(&up.contiguous()?, Swiglu)
     } else {
         composed(gate, up)
@@ -145,6 +150,17 @@ impl CustomOp2 for Swiglu {
         by_type!(storage::dtype(gate), T => Self::forward::<T>((gate, gate_layout), (up, up_layout)))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        gate: &CudaStorage,
+        gate_layout: &Layout,
+        up: &CudaStorage,
+        up_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        cuda::swiglu::forward(&View::cuda(gate, gate_layout), &View::cuda(up, up_layout))?.into_cuda()
+    }
+
     fn bwd(
         &self,
         gate: &Tensor,
@@ -153,6 +169,16 @@ impl CustomOp2 for Swiglu {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(gate) {
+            let locked = (lock(gate), lock(up), lock(&gradient));
+            let (of_gate, of_up) =
+                cuda::swiglu::backward(&locked.0.view()?, &locked.1.view()?, &locked.2.view()?)?;
+            return Ok((
+                gate.track_op().then(|| of_gate.into_tensor()),
+                up.track_op().then(|| of_up.into_tensor()),
+            ));
+        }
         let [gate, up] = by_type!(gate.dtype(), T => Self::backward::<T>(gate, up, &gradient))?;
         Ok((gate, up))
     }

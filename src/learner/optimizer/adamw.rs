@@ -21,6 +21,10 @@ use super::in_place::{InPlace, Kernel};
 use super::rmsprop::rmsprop_accumulate;
 use super::rule::{Rule, Step};
 use crate::learner::Real;
+#[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
+use crate::ops::cuda::optimizer::AdamwFactors;
+#[cfg(feature = "cuda")]
+use crate::ops::cuda::{Argument, lock, optimizer::adamw};
 
 /// Settings of AdamW; with `weight_decay` 0 it is Adam.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -90,6 +94,25 @@ impl AdamwConfig {
     }
 }
 
+#[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
+impl AdamwConfig {
+    /// What the kernel of an update multiplies with.
+    pub(crate) fn factors(&self, step: &Step) -> AdamwFactors {
+        let (first_correction, second_correction) = self.corrections(step);
+        AdamwFactors {
+            keep_first: self.beta1 as f32,
+            take_first: ((1.0 - self.beta1) * step.gradient_scale) as f32,
+            keep_second: self.beta2 as f32,
+            take_second: (1.0 - self.beta2) as f32,
+            scale: step.gradient_scale as f32,
+            keep: (1.0 - step.learning_rate * self.weight_decay) as f32,
+            rate: (step.learning_rate / first_correction) as f32,
+            root_correction: second_correction.sqrt().recip() as f32,
+            epsilon: self.epsilon as f32,
+        }
+    }
+}
+
 struct FirstMoment {
     beta1: f64,
     gradient_scale: f64,
@@ -148,6 +171,21 @@ impl Rule for AdamwConfig {
         moments[0].inplace_op2(gradient, &InPlace(FirstMoment { beta1: self.beta1, gradient_scale }))?;
         moments[1].inplace_op2(gradient, &InPlace(SecondMoment { beta2: self.beta2, gradient_scale }))?;
         parameter.inplace_op3(&moments[0], &moments[1], &InPlace(Update { config: *self, step: *step }))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn update_on_device(
+        &self,
+        step: &Step,
+        parameter: &Var,
+        moments: &[Tensor],
+        gradient: &Tensor,
+    ) -> Result<()> {
+        let places = (lock(parameter), lock(&moments[0]), lock(&moments[1]));
+        let [parameter, first, second] = [places.0.view()?, places.1.view()?, places.2.view()?];
+        let places = [parameter, first, second].map(Argument::Update);
+        let [parameter, first, second] = places;
+        adamw([parameter, first, second, Argument::Nothing], &lock(gradient).view()?, self.factors(step))
     }
 
     fn update_composed(

@@ -6,6 +6,8 @@ use pulp::Arch;
 use super::OptimizerError;
 use super::in_place::contiguous;
 use crate::learner::Real;
+#[cfg(feature = "cuda")]
+use crate::ops::cuda::{self, has_kernel};
 
 /// Number of partial sums. It is fixed, so that the result is the same on every processor, and a multiple of the
 /// widest vectors.
@@ -54,7 +56,7 @@ pub fn global_norm<'a>(
         if gradient.device().is_cpu() {
             sum += finite(name, sum_of_squares_on_host(gradient)?)?;
         } else {
-            elsewhere.push((name, gradient.to_dtype(DType::F64)?.sqr()?.sum_all()?));
+            elsewhere.push((name, sum_of_squares_elsewhere(gradient)?));
         }
     }
     if !elsewhere.is_empty() {
@@ -65,6 +67,16 @@ pub fn global_norm<'a>(
         }
     }
     Ok(sum.sqrt())
+}
+
+/// The sum of squares of a gradient on a device as an `f64` scalar there.
+fn sum_of_squares_elsewhere(gradient: &Tensor) -> candle_core::Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if has_kernel(gradient) {
+        let gradient = gradient.contiguous()?;
+        return cuda::optimizer::sum_of_squares(&cuda::lock(&gradient).view()?)?.into_tensor().squeeze(0);
+    }
+    gradient.to_dtype(DType::F64)?.sqr()?.sum_all()
 }
 
 fn finite(name: &str, square: f64) -> Result<f64, OptimizerError> {

@@ -21,6 +21,8 @@ pub use adamw::{AdamwConfig, adamw_update};
 pub use clip::{clip_scale, global_norm, sum_of_squares};
 pub use config::OptimizerConfig;
 pub use error::OptimizerError;
+#[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
+pub(crate) use rmsprop::rmsprop_factors;
 pub use rmsprop::{EpsilonPlace, RmspropTfConfig, RmspropTorchConfig, rmsprop_accumulate, rmsprop_update};
 pub use rule::Step;
 pub use stepper::{Optimizer, StepReport};

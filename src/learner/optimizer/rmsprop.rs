@@ -21,6 +21,10 @@ use serde::{Deserialize, Serialize};
 use super::in_place::{InPlace, Kernel};
 use super::rule::{Rule, Step};
 use crate::learner::Real;
+#[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
+use crate::ops::cuda::optimizer::RmspropFactors;
+#[cfg(feature = "cuda")]
+use crate::ops::cuda::{Argument, lock, optimizer::rmsprop};
 
 /// Where epsilon stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +111,23 @@ pub fn rmsprop_update<F: Real>(
     }
 }
 
+/// What the kernel of an update multiplies with.
+#[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
+pub(crate) fn rmsprop_factors(place: EpsilonPlace, decay: f64, epsilon: f64, step: &Step) -> RmspropFactors {
+    let (inside, outside) = match place {
+        EpsilonPlace::Tf => (epsilon as f32, 0.0),
+        EpsilonPlace::Torch => (0.0, epsilon as f32),
+    };
+    RmspropFactors {
+        keep: decay as f32,
+        take: (1.0 - decay) as f32,
+        scale: step.gradient_scale as f32,
+        rate: (step.learning_rate * step.gradient_scale) as f32,
+        inside,
+        outside,
+    }
+}
+
 /// The rule that both conventions share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rmsprop {
@@ -161,6 +182,21 @@ impl Rule for Rmsprop {
         let accumulate = Accumulate { decay: self.decay, gradient_scale: step.gradient_scale };
         moments[0].inplace_op2(gradient, &InPlace(accumulate))?;
         parameter.inplace_op3(&moments[0], gradient, &InPlace(Update { rule: *self, step: *step }))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn update_on_device(
+        &self,
+        step: &Step,
+        parameter: &Var,
+        moments: &[Tensor],
+        gradient: &Tensor,
+    ) -> Result<()> {
+        let places = (lock(parameter), lock(&moments[0]));
+        let places =
+            [Argument::Update(places.0.view()?), Argument::Update(places.1.view()?), Argument::Nothing];
+        let factors = rmsprop_factors(self.place, self.decay, self.epsilon, step);
+        rmsprop(places, &lock(gradient).view()?, factors)
     }
 
     fn update_composed(

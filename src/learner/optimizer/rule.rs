@@ -29,6 +29,16 @@ pub(super) trait Rule: std::fmt::Debug + Send + Sync {
         gradient: &Tensor,
     ) -> Result<()>;
 
+    /// Updates a parameter and its moments in place by a kernel; f32 on a CUDA device.
+    #[cfg(feature = "cuda")]
+    fn update_on_device(
+        &self,
+        step: &Step,
+        parameter: &Var,
+        moments: &[Tensor],
+        gradient: &Tensor,
+    ) -> Result<()>;
+
     /// The same in composed tensor operations, for any device; moments are replaced.
     fn update_composed(
         &self,

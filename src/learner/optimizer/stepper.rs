@@ -7,6 +7,8 @@ use candle_core::{DType, Device, Tensor, Var};
 
 use super::rule::{Rule, Step};
 use super::{OptimizerConfig, OptimizerError, clip_scale, global_norm};
+#[cfg(feature = "cuda")]
+use crate::ops::cuda::has_kernel;
 
 /// Name of the update count in the saved state.
 const UPDATES: &str = "updates";
@@ -126,9 +128,14 @@ impl Optimizer {
         for (slot, gradient) in self.slots.iter_mut().zip(&gradients) {
             if slot.parameter.device().is_cpu() {
                 self.rule.update_in_place(&step, &slot.parameter, &slot.moments, gradient)?;
-            } else {
-                self.rule.update_composed(&step, &slot.parameter, &mut slot.moments, gradient)?;
+                continue;
             }
+            #[cfg(feature = "cuda")]
+            if has_kernel(&slot.parameter) && slot.parameter.dtype() == DType::F32 {
+                self.rule.update_on_device(&step, &slot.parameter, &slot.moments, gradient)?;
+                continue;
+            }
+            self.rule.update_composed(&step, &slot.parameter, &mut slot.moments, gradient)?;
         }
         self.updates += 1;
         Ok(StepReport { gradient_norm, gradient_scale })

@@ -63,13 +63,27 @@ impl Sequence {
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, sequences: &[Sequence], scale: f64) -> Result<Tensor> {
     let sizes = check(q, k, v, scale)?;
     check_sequences(sequences, q.dim(0)?)?;
-    if storage::is_native(q) {
-        let sequences = sequences.iter().filter(|sequence| !sequence.rows.is_empty()).cloned().collect();
-        let operator = Attention { sizes, sequences, log_sums: OnceLock::new() };
+    if storage::is_native(q) || has_kernel(q) {
+        let operator = Attention {
+            sizes,
+            sequences: sequences.iter().filter(|sequence| !sequence.rows.is_empty()).cloned().collect(),
+            log_sums: OnceLock::new(),
+            #[cfg(feature = "cuda")]
+            on_device: OnceLock::new(),
+        };
         q.contiguous()?.apply_op3(&k.contiguous()?, &v.contiguous()?, operator)
     } else {
         composed(q, k, v, sequences, scale)
     }
+}
+
+/// Whether a kernel of `super::cuda` serves these queries.
+fn has_kernel(q: &Tensor) -> bool {
+    #[cfg(feature = "cuda")]
+    let fits = q.dims().last().is_some_and(|&width| width <= super::cuda::attention::MOST_COLUMNS);
+    #[cfg(not(feature = "cuda"))]
+    let fits = false;
+    fits && storage::has_kernel(q)
 }
 
 fn check(q: &Tensor, k: &Tensor, v: &Tensor, scale: f64) -> Result<Sizes> {

@@ -13,6 +13,12 @@ use super::backward::Backward;
 use super::forward::Forward;
 use super::tasks::over_tasks;
 use super::tiles::{HeadRows, RowSlices, Sizes, Tiles, columns, pack, rows_of};
+#[cfg(feature = "cuda")]
+use {
+    super::super::cuda::attention::{self as kernels, Plan, Saved},
+    super::super::cuda::{Array, View, lock},
+    candle_core::{CudaStorage, Device, backend::BackendStorage},
+};
 
 /// The operator.
 pub(super) struct Attention {
@@ -21,6 +27,9 @@ pub(super) struct Attention {
     pub(super) sequences: Vec<Sequence>,
     /// `ln Σ exp(score)` of each row and head, kept by forward for backward: task after task, `[rows, group]` each.
     pub(super) log_sums: OnceLock<CpuStorage>,
+    /// The same on a device, with what its kernels have to do.
+    #[cfg(feature = "cuda")]
+    pub(super) on_device: OnceLock<(Plan, Tensor)>,
 }
 
 /// Values of q, k and v by head.
@@ -237,6 +246,27 @@ impl CustomOp3 for Attention {
         by_type!(storage::dtype(q), T => self.forward::<T>([(q, q_layout), (k, k_layout), (v, v_layout)]))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        q: &CudaStorage,
+        q_layout: &Layout,
+        k: &CudaStorage,
+        k_layout: &Layout,
+        v: &CudaStorage,
+        v_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        let device = Device::Cuda(q.device().clone());
+        let sequences: Vec<_> =
+            self.sequences.iter().map(|sequence| (sequence.prefix.clone(), sequence.rows.clone())).collect();
+        let plan = Plan::new(&sequences, self.sizes.group(), &device)?;
+        let (q, k, v) = (View::cuda(q, q_layout), View::cuda(k, k_layout), View::cuda(v, v_layout));
+        let (result, log_sums) = kernels::forward(&q, &k, &v, &plan, self.sizes.scale)?;
+        // Nobody else runs this operator: it was made for one call.
+        let _ = self.on_device.set((plan, log_sums.into_tensor()));
+        result.into_cuda()
+    }
+
     fn bwd(
         &self,
         q: &Tensor,
@@ -246,6 +276,22 @@ impl CustomOp3 for Attention {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(q) {
+            let Some((plan, log_sums)) = self.on_device.get() else {
+                return refuse("attention", "its forward pass has not run");
+            };
+            let inputs = [q, k, v];
+            let locked = (inputs.map(lock), lock(result), lock(log_sums), lock(&gradient));
+            let [q, k, v] = &locked.0;
+            let saved = Saved { out: locked.1.view()?, log_sums: locked.2.view()? };
+            let (q, k, v, gradient) = (q.view()?, k.view()?, v.view()?, locked.3.view()?);
+            let gradients = kernels::backward(&q, &k, &v, &saved, &gradient, plan, self.sizes.scale)?
+                .map(Array::into_tensor);
+            let [q, k, v] = gradients;
+            let wanted = |gradient: Tensor, of: &Tensor| of.track_op().then_some(gradient);
+            return Ok((wanted(q, inputs[0]), wanted(k, inputs[1]), wanted(v, inputs[2])));
+        }
         let [q, k, v] = by_type!(q.dtype(), T => self.backward::<T>([q, k, v], result, &gradient))?;
         Ok((q, k, v))
     }

@@ -14,6 +14,11 @@ use super::super::lanes::{Element, Lanes, on_this_processor};
 use super::super::parallel::over_rows;
 use super::super::storage::{self, by_type, refuse, values};
 use super::plan::{ExpertPlan, Pairs};
+#[cfg(feature = "cuda")]
+use {
+    super::super::cuda::{self, View, lock},
+    candle_core::{CudaStorage, Device, backend::BackendStorage},
+};
 
 /// The rows of x grouped by expert, those of one expert in the order of the batch.
 ///
@@ -23,7 +28,7 @@ pub fn dispatch(x: &Tensor, plan: &ExpertPlan) -> Result<Tensor> {
         [rows, _] if *rows == plan.rows() => {}
         shape => return refuse("dispatch", format!("x {shape:?} must be [{}, D]", plan.rows())),
     }
-    if storage::is_native(x) {
+    if storage::is_native(x) || storage::has_kernel(x) {
         x.contiguous()?.apply_op1(Dispatch { pairs: plan.pairs.clone() })
     } else {
         composed_dispatch(x, plan)
@@ -50,11 +55,19 @@ pub fn combine(y: &Tensor, weights: &Tensor, plan: &ExpertPlan) -> Result<Tensor
             );
         }
     }
-    if storage::is_native(y) {
+    if storage::is_native(y) || storage::has_kernel(y) {
         y.contiguous()?.apply_op2(&weights.contiguous()?, Combine { pairs: pairs.clone() })
     } else {
         composed_combine(y, weights, plan)
     }
+}
+
+/// The routes of a plan on a device: `places` and `slots` of `super::super::cuda::experts`.
+#[cfg(feature = "cuda")]
+fn routes_on(pairs: &Pairs, device: &Device) -> Result<[Tensor; 2]> {
+    let (places, slots) = pairs.routes();
+    let shape = (pairs.rows, pairs.each);
+    Ok([Tensor::from_vec(places, shape, device)?, Tensor::from_vec(slots, shape, device)?])
 }
 
 /// [`dispatch`] out of candle's own differentiable operators.
@@ -211,8 +224,21 @@ impl CustomOp1 for Dispatch {
         by_type!(storage::dtype(x), T => self.forward::<T>(x, layout))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(&self, x: &CudaStorage, layout: &Layout) -> Result<(CudaStorage, Shape)> {
+        let rows = Tensor::new(self.pairs.row_indices(), &Device::Cuda(x.device().clone()))?;
+        cuda::embedding::gather(&View::cuda(x, layout), &lock(&rows).view()?)?.into_cuda()
+    }
+
     fn bwd(&self, x: &Tensor, _result: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(x) {
+            let [places, slots] = routes_on(&self.pairs, x.device())?;
+            let (gradient, places, slots) = (lock(&gradient), lock(&places), lock(&slots));
+            let result = cuda::experts::combine(&gradient.view()?, None, &places.view()?, &slots.view()?)?;
+            return Ok(Some(result.into_tensor()));
+        }
         by_type!(x.dtype(), T => self.backward::<T>(x, &gradient)).map(Some)
     }
 }
@@ -278,6 +304,20 @@ impl CustomOp2 for Combine {
         by_type!(storage::dtype(y), T => self.forward::<T>((y, y_layout), (weights, weights_layout)))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        y: &CudaStorage,
+        y_layout: &Layout,
+        weights: &CudaStorage,
+        weights_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        let [places, slots] = routes_on(&self.pairs, &Device::Cuda(y.device().clone()))?;
+        let (places, slots) = (lock(&places), lock(&slots));
+        let (y, weights) = (View::cuda(y, y_layout), View::cuda(weights, weights_layout));
+        cuda::experts::combine(&y, Some(&weights), &places.view()?, &slots.view()?)?.into_cuda()
+    }
+
     fn bwd(
         &self,
         y: &Tensor,
@@ -286,6 +326,22 @@ impl CustomOp2 for Combine {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(y) {
+            let [places, slots] = routes_on(&self.pairs, y.device())?;
+            let locked = (lock(y), lock(weights), lock(&places), lock(&slots), lock(&gradient));
+            let (of_y, of_weights) = cuda::experts::combine_backward(
+                &locked.0.view()?,
+                &locked.1.view()?,
+                &locked.2.view()?,
+                &locked.3.view()?,
+                &locked.4.view()?,
+            )?;
+            return Ok((
+                y.track_op().then(|| of_y.into_tensor()),
+                weights.track_op().then(|| of_weights.into_tensor()),
+            ));
+        }
         let [y, weights] = by_type!(y.dtype(), T => self.backward::<T>(y, weights, &gradient))?;
         Ok((y, weights))
     }

@@ -12,6 +12,11 @@ use super::super::patches::Patches;
 use super::super::product::{self, Matrix, Weight, multiply};
 use super::super::storage::{self, by_type, refuse, values};
 use super::plan::ExpertPlan;
+#[cfg(feature = "cuda")]
+use {
+    super::super::cuda::{Array, View, experts as on_device, lock},
+    candle_core::CudaStorage,
+};
 
 /// `x_r · weight_eᵀ` for each row r and the expert e that it was dispatched to.
 ///
@@ -32,7 +37,7 @@ pub fn expert_linear(x: &Tensor, weight: &Tensor, plan: &ExpertPlan) -> Result<T
             );
         }
     }
-    if storage::is_native(x) {
+    if storage::is_native(x) || storage::has_kernel(x) {
         x.contiguous()?.apply_op2(&weight.contiguous()?, ExpertLinear { plan: plan.clone() })
     } else {
         composed(x, weight, plan)
@@ -203,6 +208,18 @@ impl CustomOp2 for ExpertLinear {
         by_type!(storage::dtype(x), T => self.forward::<T>((x, x_layout), (weight, weight_layout)))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        x: &CudaStorage,
+        x_layout: &Layout,
+        weight: &CudaStorage,
+        weight_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        let (x, weight) = (View::cuda(x, x_layout), View::cuda(weight, weight_layout));
+        on_device::linear(&x, &weight, &self.plan.ranges())?.into_cuda()
+    }
+
     fn bwd(
         &self,
         x: &Tensor,
@@ -211,6 +228,21 @@ impl CustomOp2 for ExpertLinear {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(x) {
+            let locked = (lock(x), lock(weight), lock(&gradient));
+            let views = (locked.0.view()?, locked.1.view()?, locked.2.view()?);
+            let ranges = self.plan.ranges();
+            let of_x = x
+                .track_op()
+                .then(|| on_device::linear_backward_x(&views.0, &views.1, &views.2, &ranges))
+                .transpose()?;
+            let of_weight = weight
+                .track_op()
+                .then(|| on_device::linear_backward_weight(&views.0, &views.1, &views.2, &ranges))
+                .transpose()?;
+            return Ok((of_x.map(Array::into_tensor), of_weight.map(Array::into_tensor)));
+        }
         let [x, weight] = by_type!(x.dtype(), T => self.backward::<T>(x, weight, &gradient))?;
         Ok((x, weight))
     }

@@ -74,6 +74,12 @@ impl ExpertPlan {
         self.pairs.starts[expert]..self.pairs.starts[expert + 1]
     }
 
+    /// The rows of each expert.
+    #[cfg(feature = "cuda")]
+    pub(super) fn ranges(&self) -> Vec<Range<usize>> {
+        (0..self.pairs.counts.len()).map(|expert| self.range(expert)).collect()
+    }
+
     /// N.
     #[must_use]
     pub fn rows(&self) -> usize {
@@ -106,6 +112,14 @@ impl Pairs {
     /// The rows of x, in the grouped order.
     pub(super) fn row_indices(&self) -> Vec<u32> {
         self.places.iter().map(|place| place / self.each as u32).collect()
+    }
+
+    /// The positions of each row's pairs in the order of expert ids, and which choice of the row each of them is.
+    #[cfg(feature = "cuda")]
+    pub(super) fn routes(&self) -> (Vec<u32>, Vec<u32>) {
+        let choices =
+            self.positions.iter().map(|&position| self.places[position as usize] % self.each as u32);
+        (self.positions.clone(), choices.collect())
     }
 
     /// The position of each place.

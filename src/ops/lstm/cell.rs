@@ -5,6 +5,11 @@ use candle_core::{CpuStorage, CustomOp2, D, Device, Layout, Result, Shape, Tenso
 use super::super::lanes::{Element, on_this_processor};
 use super::super::storage::{self, by_type, refuse, values};
 use super::kernels::{Backward, Forward};
+#[cfg(feature = "cuda")]
+use {
+    super::super::cuda::{self, View, lock},
+    candle_core::CudaStorage,
+};
 
 /// The pointwise part of a step: gates `[N, 4H]` before their squashing and state `[N, 2H]` to the next state.
 ///
@@ -19,7 +24,7 @@ pub fn lstm_cell(gates: &Tensor, state: &Tensor) -> Result<Tensor> {
             );
         }
     }
-    if storage::is_native(gates) {
+    if storage::is_native(gates) || storage::has_kernel(gates) {
         gates.contiguous()?.apply_op2(&state.contiguous()?, Cell)
     } else {
         composed_cell(gates, state)
@@ -109,6 +114,18 @@ impl CustomOp2 for Cell {
             Self::forward::<T>((gates, gates_layout), (state, state_layout)))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        gates: &CudaStorage,
+        gates_layout: &Layout,
+        state: &CudaStorage,
+        state_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        cuda::lstm::cell_forward(&View::cuda(gates, gates_layout), &View::cuda(state, state_layout))?
+            .into_cuda()
+    }
+
     fn bwd(
         &self,
         gates: &Tensor,
@@ -117,6 +134,17 @@ impl CustomOp2 for Cell {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(gates) {
+            let inputs = (lock(gates), lock(state), lock(result), lock(&gradient));
+            let (of_gates, of_state) = cuda::lstm::cell_backward(
+                &inputs.0.view()?,
+                &inputs.1.view()?,
+                &inputs.2.view()?,
+                &inputs.3.view()?,
+            )?;
+            return Ok((Some(of_gates.into_tensor()), Some(of_state.into_tensor())));
+        }
         by_type!(gates.dtype(), T => Self::backward::<T>(gates, state, result, &gradient))
     }
 }

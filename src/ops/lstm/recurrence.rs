@@ -12,7 +12,7 @@ use super::super::patches::Patches;
 use super::super::prepared::PreparedWeight;
 use super::super::product::{self, PackedWeight, Weight};
 use super::super::storage::{self, by_type, refuse, values};
-use super::cell::composed_cell;
+use super::cell::{composed_cell, lstm_cell};
 use super::kernels::{Backward, Forward};
 
 /// The recurrence out of candle's own differentiable operators.
@@ -29,7 +29,12 @@ pub(super) fn composed_recurrence(
         let start = starts.get(step)?.unsqueeze(1)?.broadcast_as(state.shape())?.contiguous()?;
         state = start.where_cond(&state.zeros_like()?, &state.contiguous()?)?;
         let recurrent = state.narrow(1, 0, hidden)?.contiguous()?.matmul(&hidden_weight.t()?)?;
-        state = composed_cell(&(projected.get(step)? + recurrent)?, &state)?;
+        let gates = (projected.get(step)? + recurrent)?;
+        state = if storage::has_kernel(&gates) {
+            lstm_cell(&gates, &state)?
+        } else {
+            composed_cell(&gates, &state)?
+        };
         states.push(state.clone());
     }
     Tensor::stack(&states, 0)

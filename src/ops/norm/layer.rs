@@ -9,6 +9,11 @@ use super::super::parallel::over_rows;
 use super::super::reduce::{Reduce, dot, dot_scaled, sum};
 use super::super::storage::{self, by_type, refuse, values};
 use super::{Block, COST, Wanted};
+#[cfg(feature = "cuda")]
+use {
+    super::super::cuda::{self, View, lock},
+    candle_core::CudaStorage,
+};
 
 /// `(x - mean(x)) / sqrt(mean((x - mean(x))²) + epsilon) · weight + bias`, the means over the last dimension.
 ///
@@ -28,7 +33,7 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, epsilon: f64) -> R
         let types = [x.dtype(), weight.dtype(), bias.dtype()];
         return refuse("layer_norm", format!("x, weight and bias have the types {types:?}"));
     }
-    if storage::is_native(x) {
+    if storage::is_native(x) || storage::has_kernel(x) {
         x.contiguous()?.apply_op3(&weight.contiguous()?, &bias.contiguous()?, LayerNorm { epsilon })
     } else {
         composed(x, weight, bias, epsilon)
@@ -198,6 +203,21 @@ impl CustomOp3 for LayerNorm {
         by_type!(storage::dtype(x), T => self.forward::<T>(inputs))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        x: &CudaStorage,
+        x_layout: &Layout,
+        weight: &CudaStorage,
+        weight_layout: &Layout,
+        bias: &CudaStorage,
+        bias_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        let (x, weight) = (View::cuda(x, x_layout), View::cuda(weight, weight_layout));
+        let bias = View::cuda(bias, bias_layout);
+        cuda::norm::layer_norm_forward(&x, &weight, &bias, self.epsilon)?.into_cuda()
+    }
+
     fn bwd(
         &self,
         x: &Tensor,
@@ -207,6 +227,23 @@ impl CustomOp3 for LayerNorm {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(x) {
+            let locked = (lock(x), lock(weight), lock(&gradient));
+            let (of_x, parameters) = cuda::norm::layer_norm_backward(
+                &locked.0.view()?,
+                &locked.1.view()?,
+                &locked.2.view()?,
+                self.epsilon,
+            )?;
+            let parameters = parameters.into_tensor();
+            let (of_weight, of_bias) = (parameters.get(0)?, parameters.get(1)?);
+            return Ok((
+                x.track_op().then(|| of_x.into_tensor()),
+                weight.track_op().then_some(of_weight),
+                bias.track_op().then_some(of_bias),
+            ));
+        }
         let [x, weight, bias] = by_type!(x.dtype(), T => self.backward::<T>([x, weight, bias], &gradient))?;
         Ok((x, weight, bias))
     }

@@ -8,6 +8,11 @@ use super::super::parallel::over_rows;
 use super::super::reduce::{Reduce, dot, dot_scaled};
 use super::super::storage::{self, by_type, refuse, values};
 use super::{Block, COST, Wanted};
+#[cfg(feature = "cuda")]
+use {
+    super::super::cuda::{self, View, lock},
+    candle_core::CudaStorage,
+};
 
 /// `x / sqrt(mean(x²) + epsilon) · weight`, the mean over the last dimension.
 ///
@@ -23,7 +28,7 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor> {
     if x.dtype() != weight.dtype() {
         return refuse("rms_norm", format!("x is {:?}, weight {:?}", x.dtype(), weight.dtype()));
     }
-    if storage::is_native(x) {
+    if storage::is_native(x) || storage::has_kernel(x) {
         x.contiguous()?.apply_op2(&weight.contiguous()?, RmsNorm { epsilon })
     } else {
         composed(x, weight, epsilon)
@@ -174,6 +179,18 @@ impl CustomOp2 for RmsNorm {
         by_type!(storage::dtype(x), T => self.forward::<T>((x, x_layout), (weight, weight_layout)))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        x: &CudaStorage,
+        x_layout: &Layout,
+        weight: &CudaStorage,
+        weight_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        let (x, weight) = (View::cuda(x, x_layout), View::cuda(weight, weight_layout));
+        cuda::norm::rms_norm_forward(&x, &weight, self.epsilon)?.into_cuda()
+    }
+
     fn bwd(
         &self,
         x: &Tensor,
@@ -182,6 +199,18 @@ impl CustomOp2 for RmsNorm {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(x) {
+            let locked = (lock(x), lock(weight), lock(&gradient));
+            let (of_x, parameters) = cuda::norm::rms_norm_backward(
+                &locked.0.view()?,
+                &locked.1.view()?,
+                &locked.2.view()?,
+                self.epsilon,
+            )?;
+            let of_weight = parameters.into_tensor().get(0)?;
+            return Ok((x.track_op().then(|| of_x.into_tensor()), weight.track_op().then_some(of_weight)));
+        }
         let [x, weight] = by_type!(x.dtype(), T => self.backward::<T>(x, weight, &gradient))?;
         Ok((x, weight))
     }

@@ -25,6 +25,11 @@ use super::parallel::over_rows;
 use super::patches::Patches;
 use super::product::{self, Matrix, PackedWeight, Weight, multiply};
 use super::storage::{self, by_type, refuse, values};
+#[cfg(feature = "cuda")]
+use {
+    super::cuda::{View, lock, log_prob as on_device},
+    candle_core::CudaStorage,
+};
 
 use kernels::{Differentiate, RowGradient, RowPart, Summarise};
 
@@ -51,10 +56,15 @@ pub fn vocabulary_log_prob(
     temperature: f64,
 ) -> Result<Tensor> {
     check(x, weight, targets, temperature)?;
-    if !storage::is_native(x) {
+    if !storage::is_native(x) && !storage::has_kernel(x) {
         return composed(x, weight, targets, temperature);
     }
-    let op = VocabularyLogProb { temperature, sums: OnceLock::new() };
+    let op = VocabularyLogProb {
+        temperature,
+        sums: OnceLock::new(),
+        #[cfg(feature = "cuda")]
+        states: OnceLock::new(),
+    };
     x.contiguous()?.apply_op3(&weight.contiguous()?, &targets.contiguous()?, op)
 }
 
@@ -86,6 +96,9 @@ fn composed(x: &Tensor, weight: &Tensor, targets: &Tensor, temperature: f64) -> 
 struct VocabularyLogProb {
     temperature: f64,
     sums: OnceLock<Vec<LogSum>>,
+    /// The same on a device.
+    #[cfg(feature = "cuda")]
+    states: OnceLock<Tensor>,
 }
 
 /// The operands on slices.
@@ -304,6 +317,27 @@ impl CustomOp3 for VocabularyLogProb {
         by_type!(storage::dtype(x), T => self.forward::<T>(inputs))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        x: &CudaStorage,
+        x_layout: &Layout,
+        weight: &CudaStorage,
+        weight_layout: &Layout,
+        targets: &CudaStorage,
+        targets_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        let inputs = on_device::Inputs {
+            x: View::cuda(x, x_layout),
+            weight: View::cuda(weight, weight_layout),
+            targets: View::cuda(targets, targets_layout),
+            temperature: self.temperature,
+        };
+        let (result, states) = on_device::forward(&inputs)?;
+        self.states.get_or_init(|| states.into_tensor());
+        result.into_cuda()
+    }
+
     fn bwd(
         &self,
         x: &Tensor,
@@ -313,6 +347,21 @@ impl CustomOp3 for VocabularyLogProb {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
+        #[cfg(feature = "cuda")]
+        if storage::has_kernel(x) {
+            let Some(states) = self.states.get() else {
+                return Err(Error::Msg("vocabulary_log_prob: backward before forward".into()).bt());
+            };
+            let locked = (lock(x), lock(weight), lock(targets), lock(states), lock(&gradient));
+            let inputs = on_device::Inputs {
+                x: locked.0.view()?,
+                weight: locked.1.view()?,
+                targets: locked.2.view()?,
+                temperature: self.temperature,
+            };
+            let (of_x, of_weight) = on_device::backward(&inputs, &locked.3.view()?, &locked.4.view()?)?;
+            return Ok((x.track_op().then_some(of_x), weight.track_op().then_some(of_weight), None));
+        }
         let [x, weight] = by_type!(x.dtype(), T => self.backward::<T>(x, weight, targets, &gradient))?;
         Ok((x, weight, None))
     }
