@@ -105,15 +105,12 @@ impl Decoder {
             let mixed = attend(index, &q, &k, &heads(&layer.value, KV_HEADS));
             x = (x + project(&mixed.reshape((rows, HEADS * HEAD)).unwrap(), &layer.output)).unwrap();
             let h = rms_norm(&x, &layer.norms[1], 1e-5).unwrap();
-            let inner = match &layer.router {
-                Some(router) => {
-                    let (ids, weights) = route(&project(&h, router), 2, true, None).unwrap();
-                    mixture(&h, &ids, &weights, &layer.gate, &layer.up, &layer.down).unwrap()
-                }
-                None => {
-                    let inner = swiglu(&project(&h, &layer.gate), &project(&h, &layer.up)).unwrap();
-                    project(&inner, &layer.down)
-                }
+            let inner = if let Some(router) = &layer.router {
+                let (ids, weights) = route(&project(&h, router), 2, true, None).unwrap();
+                mixture(&h, &ids, &weights, &layer.gate, &layer.up, &layer.down).unwrap()
+            } else {
+                let inner = swiglu(&project(&h, &layer.gate), &project(&h, &layer.up)).unwrap();
+                project(&inner, &layer.down)
             };
             x = (x + inner).unwrap();
         }

@@ -96,12 +96,11 @@ impl Recurrence {
         let first = storage::slice::<T>(state.0, state.1)?;
         let weight = storage::slice::<T>(weight.0, weight.1)?;
         let packed;
-        let weight = match self.prepared.as_ref().and_then(T::prepared) {
-            Some(prepared) => prepared,
-            None => {
-                packed = PackedWeight::new(weight, 4 * hidden, hidden);
-                &packed
-            }
+        let weight = if let Some(prepared) = self.prepared.as_ref().and_then(T::prepared) {
+            prepared
+        } else {
+            packed = PackedWeight::new(weight, 4 * hidden, hidden);
+            &packed
         };
         let mut states = vec![T::zero(); steps * self.rows * 2 * hidden];
         let mut gates = vec![T::zero(); if self.keep_gates { steps } else { 1 } * self.rows * 4 * hidden];

@@ -320,9 +320,9 @@ impl<S: Simd, T: Element> Tile<'_, S, T> {
     #[inline(always)]
     fn run_wide<const ROWS: usize>(&self) {
         if self.columns.len() > Lanes::<S, T>::width() {
-            self.run::<ROWS, 2>()
+            self.run::<ROWS, 2>();
         } else {
-            self.run::<ROWS, 1>()
+            self.run::<ROWS, 1>();
         }
     }
 

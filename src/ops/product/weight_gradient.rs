@@ -103,8 +103,7 @@ impl<T: Element> WithSimd for Tiles<'_, T> {
 fn tile_height<S: Simd>(left: usize, narrow: bool) -> usize {
     let tallest: [usize; 3] = match (S::REGISTER_COUNT >= 32, narrow) {
         (true, true) => [24, 16, 12],
-        (true, false) => [12, 8, 8],
-        (false, true) => [12, 8, 8],
+        (true, false) | (false, true) => [12, 8, 8],
         (false, false) => [6, 4, 4],
     };
     for tall in tallest.into_iter().chain([8, 4, 2]) {
