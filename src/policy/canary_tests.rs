@@ -35,7 +35,7 @@ fn without_gradient(config: &PolicyConfig, spec: &EnvSpec) -> Vec<String> {
     let mut rng = CounterRng::new(9);
     // Initial biases of zero and a nearly uniform policy would make some gradients vanish.
     for (_, variable) in &variables {
-        let noise: Vec<f32> = (0..variable.elem_count()).map(|_| 0.3 * rng.normal() as f32).collect();
+        let noise: Vec<f32> = (0..variable.elem_count()).map(|_| 0.1 * rng.normal() as f32).collect();
         let noise = Tensor::from_vec(noise, variable.shape(), &Device::Cpu).unwrap();
         variable.set(&(variable.as_tensor() + noise).unwrap()).unwrap();
     }
