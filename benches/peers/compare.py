@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times the operators against PyTorch, side by side in one run, and writes the table to docs/performance.md.
 
-usage: benches/peers/compare.py [--rows NAME,...] [--threads 1,2] [--rounds 3] [--seconds 2] [--write]
+usage: benches/peers/compare.py [--rows NAME,...] [--threads 1,2] [--rounds 3] [--seconds 2] [--no-avx512] [--write]
 
 Needs PyTorch in the Python that runs it. Each row is timed in turn by `cargo bench --bench peers` and by this script,
 round after round, so that a slow moment of the machine meets both; of each side's medians the best counts. Both sides
@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "performance.md"
-BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
 
 def backward(module, y):
@@ -181,8 +181,11 @@ def peer(name, threads, seconds):
     return statistics.median(times)
 
 
-def build():
+def build(avx512):
     command = ["cargo", "bench", "--bench", "peers", "--no-run", "--message-format=json"]
+    if not avx512:
+        # Its own folder, so that the usual build stays.
+        command += ["--no-default-features", "--target-dir", "target/no-avx512"]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if output.returncode != 0:
         sys.exit(output.stderr)
@@ -213,9 +216,10 @@ def main():
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--no-avx512", action="store_true", help="build Forebay without its feature `avx512`")
     parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
     options = parser.parse_args()
-    binary = build()
+    binary = build(not options.no_avx512)
     threads = [int(count) for count in options.threads.split(",")]
     lines = [
         f"{processor()}, PyTorch {torch.__version__}, {platform.system()} {platform.release()};"
@@ -241,9 +245,10 @@ def main():
             )
             print(lines[-1], flush=True)
     if options.write:
-        text = PAGE.read_text()
-        before, rest = text.split(BEGIN)
-        PAGE.write_text(before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.split(END)[1])
+        name = "peers without AVX-512" if options.no_avx512 else "peers"
+        begin, end = BEGIN.format(name), END.format(name)
+        before, rest = PAGE.read_text().split(begin)
+        PAGE.write_text(before + begin + "\n" + "\n".join(lines) + "\n" + end + rest.split(end)[1])
 
 
 if __name__ == "__main__":
