@@ -2,8 +2,8 @@
 //!
 //! usage: cargo bench --bench peers -- ROW THREADS SECONDS
 //!
-//! Prints the median, the least and the greatest seconds of a pass as JSON. A training pass is forward, a scalar loss
-//! and the gradient of every parameter; no optimiser.
+//! Prints the median, the least and the greatest seconds of a pass, and the greatest memory the process held, as JSON. A training pass is forward and
+//! the gradient of every parameter, from ones for every output; no loss, no optimiser.
 
 mod networks;
 mod transformer;
@@ -32,6 +32,7 @@ fn pass(row: &str) -> Option<Result<Pass>> {
         "block_training_64" => transformer::block(8, 64),
         "block_training_256" => transformer::block(8, 256),
         "head_training_1024" => transformer::head(1024),
+        "head_training_4096" => transformer::head(4096),
         _ => return None,
     })
 }
@@ -44,6 +45,14 @@ fn keep_freed_memory() {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 30);
         libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
     }
+}
+
+/// Greatest resident memory of the process so far; 0 where the system does not say.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    1024 * kilobytes.unwrap_or(0)
 }
 
 fn main() -> anyhow::Result<()> {
@@ -71,11 +80,12 @@ fn main() -> anyhow::Result<()> {
     let mut times = times?;
     times.sort_by(f64::total_cmp);
     println!(
-        "{{\"median\": {:e}, \"least\": {:e}, \"greatest\": {:e}, \"passes\": {}}}",
+        "{{\"median\": {:e}, \"least\": {:e}, \"greatest\": {:e}, \"passes\": {}, \"peak_bytes\": {}}}",
         times[times.len() / 2],
         times[0],
         times[times.len() - 1],
-        times.len()
+        times.len(),
+        peak_bytes()
     );
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The networks of the control workload.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
-use forebay::ops::{Activation, LstmParameters, conv2d, linear, lstm_unroll, max_pool2d};
+use forebay::ops::{Activation, LstmParameters, activate, conv2d, linear, lstm_unroll, max_pool2d};
 use forebay::random::CounterRng;
 
 use super::Pass;
@@ -50,10 +50,10 @@ impl Layer {
     }
 }
 
-/// With training, also the gradient of the sum of the outputs.
+/// With training, also the gradients, from ones for every output.
 fn finish(y: &Tensor, training: bool) -> Result<()> {
     if training {
-        y.sum_all()?.backward()?;
+        y.backward()?;
     }
     Ok(())
 }
@@ -111,11 +111,12 @@ pub(super) fn atari_deep(batch: usize) -> Result<Pass> {
         for layers in &stages {
             y = max_pool2d(&layers[0].convolution(&y, true, [1, 1], Activation::Identity)?, 3, 2, 1)?;
             for block in layers[1..].chunks_exact(2) {
-                let inner = block[0].convolution(&y.relu()?, true, [1, 1], Activation::Relu)?;
+                let inner =
+                    block[0].convolution(&activate(&y, Activation::Relu)?, true, [1, 1], Activation::Relu)?;
                 y = (y + block[1].convolution(&inner, true, [1, 1], Activation::Identity)?)?;
             }
         }
-        finish(&dense.dense(&y.relu()?.flatten_from(1)?, true, Activation::Relu)?, true)
+        finish(&dense.dense(&activate(&y, Activation::Relu)?.flatten_from(1)?, true, Activation::Relu)?, true)
     }))
 }
 

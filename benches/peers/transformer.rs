@@ -49,7 +49,7 @@ pub(super) fn block(sequences: usize, length: usize) -> Result<Pass> {
         let h = rms_norm(&x, &norms[1], 1e-5)?;
         let inner = swiglu(&project(&h, &gate)?, &project(&h, &up)?)?;
         let y = (x + project(&inner, &down)?)?;
-        y.sum_all()?.backward()?;
+        y.backward()?;
         Ok(())
     }))
 }
@@ -60,7 +60,7 @@ pub(super) fn head(tokens: usize) -> Result<Pass> {
     let targets: Vec<u32> = (0..tokens).map(|t| (t * 7919 % VOCABULARY) as u32).collect();
     let targets = Tensor::from_vec(targets, tokens, &Device::Cpu)?;
     Ok(Box::new(move || {
-        vocabulary_log_prob(&x, &weight, &targets, 1.0)?.sum_all()?.backward()?;
+        vocabulary_log_prob(&x, &weight, &targets, 1.0)?.backward()?;
         Ok(())
     }))
 }

@@ -187,11 +187,11 @@ impl<T: Element> WithSimd for ColumnSums<'_, T> {
     }
 }
 
-/// An activation as an operator of its own, for those whose derivative needs `z`, which autograd then keeps.
+/// An activation as an operator of its own.
 ///
 /// Any shape; `f32` and `f64` on the CPU, candle's operators elsewhere.
 pub fn activate(z: &Tensor, activation: Activation) -> Result<Tensor> {
-    if storage::is_native(z) && !activation.is_told_by_result() {
+    if activation != Activation::Identity && storage::is_native(z) {
         z.contiguous()?.apply_op1(Pointwise { activation })
     } else {
         activation.composed(z)
@@ -210,10 +210,15 @@ impl Pointwise {
         Ok((T::to_cpu_storage_owned(output), layout.shape().clone()))
     }
 
-    fn backward<T: Element>(&self, z: &Tensor, gradient: &Tensor) -> Result<Tensor> {
-        let (z_values, gradient) = (values::<T>(z)?, values::<T>(gradient)?);
-        let mut output = vec![T::zero(); z.elem_count()];
-        self.run(z_values.slice()?, Some(gradient.slice()?), &mut output);
+    fn backward<T: Element>(&self, z: &Tensor, result: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+        let gradient = values::<T>(gradient)?;
+        let output = if self.activation.is_told_by_result() {
+            backward(self.activation, values(result)?.slice()?, gradient.slice()?).into_owned()
+        } else {
+            let mut output = vec![T::zero(); z.elem_count()];
+            self.run(values(z)?.slice()?, Some(gradient.slice()?), &mut output);
+            output
+        };
         Tensor::from_vec(output, z.shape(), z.device())
     }
 
@@ -236,9 +241,9 @@ impl CustomOp1 for Pointwise {
         storage::by_type!(storage::dtype(storage), T => self.forward::<T>(storage, layout))
     }
 
-    fn bwd(&self, z: &Tensor, _result: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+    fn bwd(&self, z: &Tensor, result: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
         let gradient = gradient.contiguous()?;
-        storage::by_type!(z.dtype(), T => self.backward::<T>(z, &gradient)).map(Some)
+        storage::by_type!(z.dtype(), T => self.backward::<T>(z, result, &gradient)).map(Some)
     }
 }
 

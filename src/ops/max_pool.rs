@@ -1,7 +1,5 @@
 //! Two-dimensional max pooling, channels last.
 
-use std::cmp::Ordering;
-
 use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor};
 use pulp::{Simd, WithSimd};
 
@@ -92,26 +90,17 @@ impl MaxPool {
     fn backward<T: Element>(&self, x: &Tensor, result: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         let mut output = vec![T::zero(); x.elem_count()];
         let (result, gradient, x_values) = (values::<T>(result)?, values::<T>(gradient)?, values::<T>(x)?);
-        let x_values = x_values.slice()?;
-        let rows = result.slice()?.chunks_exact(self.channels);
-        let rows = rows.zip(gradient.slice()?.chunks_exact(self.channels));
-        let mut given = vec![false; self.channels];
-        for (window, (result, gradient)) in rows.enumerate() {
-            given.fill(false);
-            for offset in self.offsets(window) {
-                let pixel = &x_values[offset..][..self.channels];
-                let output = &mut output[offset..][..self.channels];
-                for channel in 0..self.channels {
-                    // Nothing compares to a NaN result, yet its gradient must go somewhere.
-                    let won =
-                        matches!(pixel[channel].partial_cmp(&result[channel]), None | Some(Ordering::Equal));
-                    if won && !given[channel] {
-                        given[channel] = true;
-                        output[channel] += gradient[channel];
-                    }
-                }
-            }
-        }
+        let (result, gradient, x_values) = (result.slice()?, gradient.slice()?, x_values.slice()?);
+        let image = self.height * self.width * self.channels;
+        let cost = gradient.len() * self.kernel * self.kernel;
+        parallel::over_rows(&mut output, image, cost, |first, output| {
+            let windows =
+                first * self.windows_of_image()..(first + output.len() / image) * self.windows_of_image();
+            let part = windows.start * self.channels..windows.end * self.channels;
+            let (result, gradient) = (&result[part.clone()], &gradient[part]);
+            let x = &x_values[first * image..][..output.len()];
+            on_this_processor(Backward { pooling: self, x, result, gradient, output });
+        });
         Tensor::from_vec(output, x.shape(), &Device::Cpu)
     }
 
@@ -173,6 +162,43 @@ impl<T: Element> WithSimd for Forward<'_, T> {
                     let larger = kept.where_less(value, value, kept);
                     // A NaN is smaller than nothing; it takes its place here and is not displaced above.
                     value.where_less(value.constant(f64::INFINITY), larger, value).store(best);
+                }
+            }
+        }
+    }
+}
+
+/// The backward pass of some whole images.
+struct Backward<'a, T> {
+    pooling: &'a MaxPool,
+    x: &'a [T],
+    result: &'a [T],
+    gradient: &'a [T],
+    output: &'a mut [T],
+}
+
+impl<T: Element> WithSimd for Backward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let channels = self.pooling.channels;
+        let step = Lanes::<S, T>::width();
+        let zero = Lanes::splat(simd, T::zero());
+        let rows = self.result.chunks_exact(channels).zip(self.gradient.chunks_exact(channels));
+        for (window, (result, gradient)) in rows.enumerate() {
+            for start in (0..channels).step_by(step) {
+                let end = channels.min(start + step);
+                let best = Lanes::load(simd, &result[start..end]);
+                // The first pixel that is the largest takes all. Nothing compares to a NaN result, yet its gradient
+                // must go somewhere: to the first pixel.
+                let mut left = Lanes::load(simd, &gradient[start..end]);
+                for offset in self.pooling.offsets(window) {
+                    let pixel = Lanes::load(simd, &self.x[offset + start..offset + end]);
+                    let place = &mut self.output[offset + start..offset + end];
+                    let share = pixel.where_less(best, zero, best.where_less(pixel, zero, left));
+                    left = pixel.where_less(best, left, best.where_less(pixel, left, zero));
+                    (Lanes::load(simd, place) + share).store(place);
                 }
             }
         }

@@ -56,8 +56,9 @@ pub(super) fn parallelism() -> Parallelism {
     }
 }
 
-/// Work below this many multiply-adds is done by the calling thread alone.
-const SHARING_THRESHOLD: usize = 1 << 19;
+/// Work below this many multiply-adds (some 40 µs) is done by the calling thread alone: waking another one takes as
+/// long.
+const SHARING_THRESHOLD: usize = 1 << 22;
 
 /// Threads that work of so many multiply-adds is worth.
 pub(super) fn worthwhile(cost: usize) -> usize {

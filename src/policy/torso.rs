@@ -4,7 +4,7 @@ use candle_core::{Result, Tensor};
 
 use super::config::{ActivationKind, TorsoConfig};
 use super::parameters::{Initializer, Layout, ParameterId, Parameters};
-use crate::ops::{Activation, conv2d, linear, max_pool2d};
+use crate::ops::{Activation, activate, conv2d, linear, max_pool2d};
 
 /// Gain that keeps the variance of a ReLU layer (He et al. 2015); also fine before a tanh.
 const HIDDEN_GAIN: f32 = std::f32::consts::SQRT_2;
@@ -223,12 +223,5 @@ fn image(shape: &[usize]) -> [usize; 3] {
         [height, width, depth] => [height, width, depth],
         [height, width] => [height, width, 1],
         _ => unreachable!("the configuration check refuses convolutions over shape {shape:?}"),
-    }
-}
-
-fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
-    match activation {
-        Activation::Tanh => x.tanh(),
-        _ => x.relu(),
     }
 }
