@@ -1,11 +1,12 @@
 //! Rows that `compare.py` beside this file times against PyTorch: the same networks, sizes and work on both sides.
 //!
-//! usage: cargo bench --bench peers -- ROW THREADS SECONDS
+//! usage: cargo bench --bench peers -- ROW THREADS SECONDS, or peak
 //!
 //! Prints the median, the least and the greatest seconds of a pass, and the greatest memory the process held, as JSON. A training pass is forward and
 //! the gradient of every parameter, from ones for every output; no loss, no optimiser.
 
 mod networks;
+mod peak;
 mod transformer;
 
 use std::time::{Duration, Instant};
@@ -58,6 +59,10 @@ fn peak_bytes() -> u64 {
 fn main() -> anyhow::Result<()> {
     keep_freed_memory();
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    if arguments == ["peak"] {
+        peak::print();
+        return Ok(());
+    }
     let [row, threads, seconds] = arguments.as_slice() else {
         // `cargo test --benches` calls without arguments.
         println!("usage: cargo bench --bench peers -- ROW THREADS SECONDS (see benches/peers/compare.py)");

@@ -26,7 +26,11 @@ fn vector_units() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     {
         if std::arch::is_x86_feature_detected!("avx512f") {
-            return "AVX-512 (used)";
+            return if cfg!(feature = "avx512") {
+                "AVX-512 (used)"
+            } else {
+                "AVX2 and FMA (used); AVX-512 is there, but this build is without the feature avx512"
+            };
         }
         if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
             return "AVX2 and FMA (used); no AVX-512";
