@@ -124,3 +124,56 @@ fn every_instruction_set_gives_the_same_results() {
         close(with(pulp::Arch::V3(v3)));
     }
 }
+
+/// The same values in a view whose neighbours are not neighbours in memory.
+fn strided(tensor: &Tensor) -> Tensor {
+    let last = tensor.rank() - 1;
+    let view = Tensor::stack(&[tensor, tensor], last + 1).unwrap().narrow(last + 1, 1, 1).unwrap();
+    let view = view.squeeze(last + 1).unwrap();
+    assert!(!view.is_contiguous());
+    view
+}
+
+/// Every operator of the control workload on inputs that went through `view`.
+fn control(view: impl Fn(&Tensor) -> Tensor, images: usize) -> Vec<Vec<f32>> {
+    use super::{Activation, LstmParameters};
+    let input = |shape: &[usize], seed| view(&pseudo_random(shape, seed, DType::F32));
+    let x = input(&[images, 6, 5, 4], 1);
+    let y = super::conv2d(&x, &input(&[8, 3, 3, 4], 2), &input(&[8], 3), 1, 1, Activation::Relu).unwrap();
+    let pooled = super::max_pool2d(&view(&y), 3, 2, 1).unwrap().flatten_from(1).unwrap();
+    let (weight, bias) = (input(&[6, 72], 4), input(&[6], 5));
+    let logits = super::linear(&view(&pooled), &weight, Some(&bias), Activation::Gelu).unwrap();
+    let actions = Tensor::full(5_u32, images, &Device::Cpu).unwrap();
+    let discrete = super::categorical(&view(&logits), &view(&actions)).unwrap();
+    let continuous =
+        super::squashed_gaussian(&view(&logits), &input(&[images, 6], 6), &input(&[images, 6], 7)).unwrap();
+    let (input_weight, hidden_weight, bias) = (input(&[12, 6], 8), input(&[12, 3], 9), input(&[12], 10));
+    let parameters = LstmParameters {
+        input_weight: (&input_weight).into(),
+        hidden_weight: (&hidden_weight).into(),
+        bias: &bias,
+    };
+    let state = super::lstm_step(&view(&logits), &input(&[images, 6], 11), parameters).unwrap();
+    let results = [y, pooled, logits, discrete, continuous, state];
+    results.iter().map(|t| t.flatten_all().unwrap().to_vec1().unwrap()).collect()
+}
+
+#[test]
+fn strided_inputs_give_the_results_of_contiguous_ones() {
+    assert_eq!(control(strided, 3), control(Clone::clone, 3));
+}
+
+#[test]
+fn empty_batches_go_through_every_operator_forward_and_backward() {
+    use super::Activation;
+    assert!(control(Clone::clone, 0).iter().all(Vec::is_empty));
+    let variable = |shape: &[usize]| Var::from_tensor(&pseudo_random(shape, 1, DType::F32)).unwrap();
+    let (x, weight, bias) = (variable(&[0, 6, 5, 4]), variable(&[8, 3, 3, 4]), variable(&[8]));
+    for stride in [1, 2] {
+        let y = super::conv2d(&x, &weight, &bias, stride, 1, Activation::Relu).unwrap();
+        let gradients = super::max_pool2d(&y, 3, 2, 1).unwrap().sum_all().unwrap().backward().unwrap();
+        assert_eq!(gradients.get(&x).unwrap().dims(), x.dims());
+        let gradient: Vec<f32> = gradients.get(&weight).unwrap().flatten_all().unwrap().to_vec1().unwrap();
+        assert!(gradient.iter().all(|&value| value == 0.0));
+    }
+}
