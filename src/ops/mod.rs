@@ -64,6 +64,8 @@ mod prepared;
 mod product;
 mod reduce;
 mod rotary;
+#[cfg(test)]
+mod row_invariance;
 mod sampling;
 mod storage;
 mod swiglu;

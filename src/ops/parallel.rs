@@ -57,8 +57,8 @@ pub(super) fn parallelism() -> Parallelism {
 }
 
 /// Work below this many multiply-adds (some 40 µs) is done by the calling thread alone: waking another one takes as
-/// long.
-const SHARING_THRESHOLD: usize = 1 << 22;
+/// long. Tests share small work too, else those that compare numbers of threads would compare nothing.
+const SHARING_THRESHOLD: usize = if cfg!(test) { 1 << 8 } else { 1 << 22 };
 
 /// Threads that work of so many multiply-adds is worth.
 pub(super) fn worthwhile(cost: usize) -> usize {

@@ -125,6 +125,12 @@ fn every_instruction_set_gives_the_same_results() {
     }
 }
 
+#[test]
+fn threads_change_no_bit_of_any_result_or_gradient_of_the_control_operators() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    assert_eq!(everything(), super::with_threads(&pool, everything));
+}
+
 /// The same values in a view whose neighbours are not neighbours in memory.
 fn strided(tensor: &Tensor) -> Tensor {
     let last = tensor.rank() - 1;

@@ -11,7 +11,6 @@ mod golden;
 mod lanes;
 mod refusals;
 mod resuming;
-mod row_invariance;
 mod serial;
 mod shutdown;
 mod support;

@@ -2,10 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::super::parallel::threads;
-
-/// Work below this many multiply-adds is done by the calling thread alone.
-const SHARING_THRESHOLD: usize = 1 << 19;
+use super::super::parallel;
 
 /// Runs `work` on every task; `cost` gives a task's size in multiply-adds. Threads take tasks from one queue, the
 /// largest first, so which thread runs a task is left to chance: tasks must not depend on each other, nor on the order.
@@ -15,7 +12,7 @@ pub(super) fn over_tasks<Task: Send>(
     work: impl Fn(Task) + Sync,
 ) {
     let total: usize = tasks.iter().map(&cost).sum();
-    let count = if total < SHARING_THRESHOLD { 1 } else { threads().min(tasks.len()) };
+    let count = parallel::worthwhile(total).min(tasks.len());
     if count <= 1 {
         tasks.into_iter().for_each(work);
         return;

@@ -4,13 +4,13 @@
 //! The decoder here is small but whole: embedding, norms, rotary positions, grouped attention over pages or packed
 //! sequences with shared prompts, a dense and an expert feed-forward layer, sampling and the vocabulary head.
 
-use candle_core::{Device, Tensor};
-use forebay::ops::{
+use super::{
     Activation, KEY_TILE, PagedAttention, PagedQueries, Sampling, SamplingScratch, Sequence, attention,
     embedding, linear, mixture, rms_norm, rotary, route, sample_token, swiglu, vocabulary_log_prob,
     with_threads,
 };
-use forebay::random::CounterRng;
+use crate::random::CounterRng;
+use candle_core::{Device, Tensor};
 
 const WIDTH: usize = 24;
 const HEADS: usize = 4;
