@@ -76,7 +76,7 @@ pub struct LearnerConfig {
     pub normalize_rewards: bool,
     /// Unrolls older than this many updates are dropped instead of learned from. Absent: no bound.
     pub max_lag: Option<u64>,
-    /// CPU threads of the learner's matrix products.
+    /// CPU threads of the learner's operators.
     pub threads: usize,
     /// Every so many updates the log-probabilities of one unroll are recomputed under the versions that sampled it
     /// and compared. 0: never.
