@@ -24,6 +24,12 @@ pub enum Stream {
     Minibatch = 5,
     /// A generator with a position of its own, see [`CounterRng`].
     Sequence = 6,
+    /// A token; counters: epoch, prompt index, member and attempt, position.
+    Token = 7,
+    /// The content of a task's problem; counters: split, index, block.
+    Problem = 8,
+    /// The order in which a dataset's problems are drawn; counters: epoch, index.
+    Shuffle = 9,
 }
 
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];

@@ -1,5 +1,8 @@
 //! Networks and action distributions.
 //!
+//! A [`Decoder`] is the language model of the token workload; the rest of this page is about the control workload,
+//! but holds for it too.
+//!
 //! A [`Policy`] is an architecture: it owns no numbers. Its parameters are a [`Parameters`] value passed to every
 //! call, so that the learner evaluates it with differentiable variables and the actors with immutable published
 //! copies of any version, through the same code. Every row of a forward pass depends on that row alone (`ops`
@@ -8,6 +11,7 @@
 
 mod config;
 mod core;
+mod decoder;
 mod distribution;
 mod network;
 mod normalizer;
@@ -15,6 +19,9 @@ mod parameters;
 mod torso;
 
 pub use config::{ActivationKind, CoreConfig, PolicyConfig, TorsoConfig};
+pub use decoder::{
+    Attend, Decoder, DecoderConfig, DecoderInput, ExpertsConfig, Hidden, PackedAttention, RopeScaling,
+};
 pub use distribution::Distribution;
 pub use network::{Policy, SequenceInput, SequenceOutput, StepInput, StepOutput};
 pub use normalizer::{Moments, Normalizer};

@@ -19,6 +19,8 @@ pub enum Initializer {
     Constant(f32),
     /// Rows (of the matrix `[first dimension, rest]`) or columns orthonormal, times a gain (Saxe et al. 2014).
     Orthogonal(f32),
+    /// Normal with mean 0 and this standard deviation.
+    Normal(f32),
 }
 
 /// Position of a parameter in its layout.
@@ -171,6 +173,12 @@ fn initial_values(entry: &Entry, seed: u64, index: u32) -> Vec<f32> {
     let count = Shape::from(entry.shape.as_slice()).elem_count();
     match entry.initializer {
         Initializer::Constant(value) => vec![value; count],
+        Initializer::Normal(deviation) => {
+            normals(|block| draw(seed, Stream::Parameters, [index, block, 0, 0]))
+                .take(count)
+                .map(|normal| deviation * normal)
+                .collect()
+        }
         Initializer::Orthogonal(gain) => {
             let rows = entry.shape.first().copied().unwrap_or(1);
             orthogonal(rows, count / rows.max(1), gain, |block| {
@@ -180,14 +188,19 @@ fn initial_values(entry: &Entry, seed: u64, index: u32) -> Vec<f32> {
     }
 }
 
-/// A `[rows, columns]` matrix whose shorter side is orthonormal (modified Gram–Schmidt in f64 on normal vectors).
-fn orthogonal(rows: usize, columns: usize, gain: f32, words: impl Fn(u32) -> [u32; 4]) -> Vec<f32> {
-    let (vectors, length) = (rows.min(columns), rows.max(columns));
-    let mut normals = (0u32..).flat_map(|block| {
+/// Standard normal values, four of each block.
+fn normals(words: impl Fn(u32) -> [u32; 4]) -> impl Iterator<Item = f32> {
+    (0u32..).flat_map(move |block| {
         let [a, b, c, d] = words(block);
         let [[p, q], [r, s]] = [normal_pair([a, b]), normal_pair([c, d])];
         [p, q, r, s]
-    });
+    })
+}
+
+/// A `[rows, columns]` matrix whose shorter side is orthonormal (modified Gram–Schmidt in f64 on normal vectors).
+fn orthogonal(rows: usize, columns: usize, gain: f32, words: impl Fn(u32) -> [u32; 4]) -> Vec<f32> {
+    let (vectors, length) = (rows.min(columns), rows.max(columns));
+    let mut normals = normals(words);
     let mut basis: Vec<Vec<f64>> = Vec::with_capacity(vectors);
     while basis.len() < vectors {
         let mut vector: Vec<f64> = normals.by_ref().take(length).map(f64::from).collect();

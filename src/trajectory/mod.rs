@@ -1,9 +1,11 @@
 //! The records that travel from the actors to the learner, and the ledger that accounts for each of them.
 
 mod ledger;
+mod tokens;
 mod unroll;
 mod version;
 
 pub use ledger::{Amount, BufferedTicket, DropReason, Ledger, LedgerSnapshot, LiveTicket};
+pub use tokens::{Finish, Group, Reward, Segment, Trajectory, TrajectoryId};
 pub use unroll::{EpisodeEnd, FinalObservation, Unroll, UnrollId};
 pub use version::Version;

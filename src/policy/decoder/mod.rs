@@ -1,0 +1,201 @@
+//! The decoder: one transformer for all the language models there are.
+//!
+//! Llama, Qwen2, Qwen3 and SmolLM2 differ in a few switches ([`DecoderConfig`]); a layer is norm, grouped attention
+//! with rotary positions, norm, and a gated feed-forward network or a mixture of experts. The network is written once
+//! and is the same for packed training and for generation against a KV cache: how queries meet keys is the caller's
+//! part ([`Attend`]). Parameters carry the names that Hugging Face checkpoints use (experts stacked).
+//!
+//! Invariants: a token's row depends on its sequence only (the operators are row-invariant), so what generation
+//! records and training recomputes are the same bits; every parameter gets a gradient.
+
+mod config;
+mod layer;
+mod rope;
+
+use candle_core::{Device, Result, Tensor};
+
+pub use config::{DecoderConfig, ExpertsConfig, RopeScaling};
+pub use layer::{Attend, PackedAttention};
+
+use super::parameters::{Initializer, Layout, ParameterId, Parameters};
+use crate::ops::{Activation, WeightRef, embedding, linear, rms_norm, vocabulary_log_prob};
+use layer::Layer;
+
+/// Standard deviation of initial embeddings.
+const INITIAL: f32 = 0.02;
+
+/// Tokens to run through the decoder: N rows, whatever sequences they belong to.
+#[derive(Debug, Clone, Copy)]
+pub struct DecoderInput<'a> {
+    /// Token ids, `[N]`.
+    pub tokens: &'a [u32],
+    /// Position of each token in its sequence, `[N]`.
+    pub positions: &'a [u32],
+    /// Experts to use instead of the router's choice, `[N, layers, experts a token]`.
+    pub experts: Option<&'a [u16]>,
+}
+
+/// What comes out for N rows.
+#[derive(Debug)]
+pub struct Hidden {
+    /// After the last norm, `[N, width]`.
+    pub states: Tensor,
+    /// Experts that ran, `[N, layers, experts a token]`; empty for a dense model.
+    pub experts: Vec<u16>,
+}
+
+/// An architecture; its parameters are an argument.
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    config: DecoderConfig,
+    layout: Layout,
+    tokens: ParameterId,
+    layers: Vec<Layer>,
+    norm: ParameterId,
+    head: Option<ParameterId>,
+    value: Option<ParameterId>,
+    cosine: Tensor,
+    sine: Tensor,
+}
+
+impl Decoder {
+    /// The architecture that a configuration describes, for use on `device`.
+    ///
+    /// # Errors
+    /// When its sizes do not fit each other.
+    pub fn new(config: DecoderConfig, device: &Device) -> Result<Self> {
+        config.validate().map_err(|why| candle_core::Error::Msg(format!("decoder: {why}")))?;
+        let mut layout = Layout::default();
+        let (vocabulary, width) = (config.vocabulary, config.width);
+        let tokens =
+            layout.add("model.embed_tokens.weight", &[vocabulary, width], Initializer::Normal(INITIAL));
+        let layers = (0..config.layers).map(|index| Layer::new(&mut layout, index, &config)).collect();
+        let norm = layout.add("model.norm.weight", &[width], Initializer::Constant(1.0));
+        let head = (!config.tied)
+            .then(|| layout.add("lm_head.weight", &[vocabulary, width], Initializer::Normal(INITIAL)));
+        let value = config
+            .value_head
+            .then(|| layout.add("value_head.weight", &[1, width], Initializer::Constant(0.0)));
+        let (cosine, sine) = rope::tables(&config, device)?;
+        Ok(Self { config, layout, tokens, layers, norm, head, value, cosine, sine })
+    }
+
+    /// Its shape.
+    #[must_use]
+    pub fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    /// Its parameters.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Experts recorded for a token: layers times experts a token; 0 for a dense model.
+    #[must_use]
+    pub fn experts_per_row(&self) -> usize {
+        self.config.experts.as_ref().map_or(0, |experts| experts.per_token * self.config.layers)
+    }
+
+    /// Runs tokens through all layers.
+    ///
+    /// # Errors
+    /// When a token or position is out of range, or a shape does not fit.
+    pub fn hidden(
+        &self,
+        parameters: &Parameters,
+        input: DecoderInput,
+        attend: &mut dyn Attend,
+    ) -> Result<Hidden> {
+        let device = self.cosine.device();
+        let positions = Tensor::from_slice(input.positions, input.positions.len(), device)?;
+        let mut x = self.embed(parameters, input.tokens)?;
+        let rows = input.tokens.len();
+        let mut experts = vec![0; rows * self.experts_per_row()];
+        for index in 0..self.layers.len() {
+            let forced = self.forced(input.experts, index)?;
+            let (y, ids) = self.layer(parameters, index, &x, &positions, forced.as_ref(), attend)?;
+            if let Some(ids) = ids {
+                self.record(&ids, index, &mut experts)?;
+            }
+            x = y;
+        }
+        Ok(Hidden { states: self.normed(parameters, &x)?, experts })
+    }
+
+    /// The first residual stream, `[N, width]`.
+    pub fn embed(&self, parameters: &Parameters, tokens: &[u32]) -> Result<Tensor> {
+        let ids = Tensor::from_slice(tokens, tokens.len(), self.cosine.device())?;
+        embedding(&parameters[self.tokens], &ids)
+    }
+
+    /// One layer: the next residual stream and the experts that ran (`u32`, `[N, experts a token]`).
+    pub fn layer(
+        &self,
+        parameters: &Parameters,
+        index: usize,
+        x: &Tensor,
+        positions: &Tensor,
+        forced: Option<&Tensor>,
+        attend: &mut dyn Attend,
+    ) -> Result<(Tensor, Option<Tensor>)> {
+        let turns = layer::Turns { cosine: &self.cosine, sine: &self.sine, positions };
+        self.layers[index].forward(parameters, &self.config, index, x, turns, forced, attend)
+    }
+
+    /// The last norm.
+    pub fn normed(&self, parameters: &Parameters, x: &Tensor) -> Result<Tensor> {
+        rms_norm(x, &parameters[self.norm], self.config.norm_epsilon)
+    }
+
+    /// Logits of hidden states, `[N, vocabulary]`.
+    pub fn logits(&self, parameters: &Parameters, states: &Tensor) -> Result<Tensor> {
+        linear(states, self.head(parameters), None, Activation::Identity)
+    }
+
+    /// Log-probability of a target and entropy for each row, `[N, 2]`, at a sampling temperature.
+    pub fn log_probs(
+        &self,
+        parameters: &Parameters,
+        states: &Tensor,
+        targets: &[u32],
+        temperature: f64,
+    ) -> Result<Tensor> {
+        let targets = Tensor::from_slice(targets, targets.len(), states.device())?;
+        vocabulary_log_prob(states, &parameters[self.head.unwrap_or(self.tokens)], &targets, temperature)
+    }
+
+    /// Values of hidden states, `[N]`; `None` without a value head.
+    pub fn values(&self, parameters: &Parameters, states: &Tensor) -> Result<Option<Tensor>> {
+        let Some(value) = self.value else { return Ok(None) };
+        linear(states, parameters.weight(value), None, Activation::Identity)?.squeeze(1).map(Some)
+    }
+
+    fn head<'a>(&self, parameters: &'a Parameters) -> WeightRef<'a> {
+        parameters.weight(self.head.unwrap_or(self.tokens))
+    }
+
+    /// One layer's part of forced experts.
+    fn forced(&self, experts: Option<&[u16]>, layer: usize) -> Result<Option<Tensor>> {
+        let (Some(all), Some(config)) = (experts, &self.config.experts) else { return Ok(None) };
+        let (k, width) = (config.per_token, self.experts_per_row());
+        let own: Vec<u32> = all
+            .chunks_exact(width)
+            .flat_map(|row| row[layer * k..(layer + 1) * k].iter().map(|&id| u32::from(id)))
+            .collect();
+        Tensor::from_vec(own, (all.len() / width, k), self.cosine.device()).map(Some)
+    }
+
+    /// Writes one layer's experts into the rows of all layers' experts.
+    fn record(&self, ids: &Tensor, layer: usize, all: &mut [u16]) -> Result<()> {
+        let (k, width) = (ids.dim(1)?, self.experts_per_row());
+        let ids: Vec<u32> = ids.flatten_all()?.to_vec1()?;
+        for (row, ids) in all.chunks_exact_mut(width).zip(ids.chunks_exact(k)) {
+            for (place, id) in row[layer * k..].iter_mut().zip(ids) {
+                *place = *id as u16;
+            }
+        }
+        Ok(())
+    }
+}
