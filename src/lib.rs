@@ -14,5 +14,6 @@ pub mod learner;
 pub mod ops;
 pub mod policy;
 pub mod random;
+pub mod schedule;
 pub mod telemetry;
 pub mod trajectory;

@@ -1,0 +1,18 @@
+//! When groups are dispatched, under which version they are generated, and when their budget comes back: rollout
+//! scheduling as a pure state machine.
+//!
+//! No clock, channel, generator or tensor is known here. A driver tells [`Scheduler::on`] what happened and carries
+//! out the commands that come back; commands name groups and versions only. Invariants:
+//!
+//! - with `lead` η and B groups a batch, the n-th group (from 1, counting what was not given back) is dispatched only
+//!   when ⌊(n − 1) / B⌋ ≤ version + η;
+//! - a group that was rejected or discarded gives its place back, so the pool cannot drain;
+//! - versions that generators are told to load never go backwards.
+
+mod admission;
+mod config;
+mod scheduler;
+
+pub use admission::Admission;
+pub use config::{KvResume, ScheduleConfig};
+pub use scheduler::{Command, Event, Scheduler, SchedulerSettings};
