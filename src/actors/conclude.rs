@@ -7,7 +7,7 @@ use super::evaluator::Evaluator;
 use super::interrupt::Interrupt;
 use super::journal::Journal;
 use super::learner::LearnerRole;
-use super::role::RoleError;
+use super::role::{Learning, RoleError};
 use super::run::Run;
 use super::run_dir::RunDir;
 use super::threaded::Ending;

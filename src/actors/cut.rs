@@ -1,4 +1,4 @@
-//! A consistent cut of a threaded run: all rollout actors pause between two steps and show a snapshot.
+//! A consistent cut of a threaded run: all producers of experience pause between two steps and show a snapshot.
 //!
 //! Slow is not dead: an actor inside a long environment step is waited for only so long; its place in the cut stays
 //! empty, and what it had in production counts as lost when the cut is resumed.
@@ -9,37 +9,34 @@ use std::time::{Duration, Instant};
 
 use super::control::{Control, Heartbeat, Order};
 use super::exit_status::ExitStatus;
-use super::learner::LearnerRole;
-use super::role::{Role, RoleError, Turn, panic_message};
-use super::snapshot::RolloutSnapshot;
+use super::role::{Learning, RoleError, Turn, panic_message};
 
 /// Longest wait for the snapshots.
 const GRACE: Duration = Duration::from_millis(2500);
 
-/// The rollout actors as the learner's thread sees them.
-pub struct Cutter {
-    /// Orders to the rollout actors.
+/// The producers as the learner's thread sees them.
+pub struct Cutter<S> {
+    /// Orders to the producers.
     pub controls: Vec<Arc<Control>>,
-    /// Their snapshots.
-    pub snapshots: flume::Receiver<RolloutSnapshot>,
+    /// Their snapshots, each with the producer's index.
+    pub snapshots: flume::Receiver<(usize, S)>,
 }
 
-impl Cutter {
-    /// Pauses the actors and collects their snapshots, in order of the actors.
-    fn pause(&self) -> Vec<Option<RolloutSnapshot>> {
+impl<S> Cutter<S> {
+    /// Pauses the producers and collects their snapshots, in order of the producers.
+    fn pause(&self) -> Vec<Option<S>> {
         let actors = self.controls.len();
         // Answers that came too late for an earlier cut.
         drop(self.snapshots.drain());
         self.order(Order::Pause);
         let deadline = Instant::now() + GRACE;
-        let mut collected: Vec<Option<RolloutSnapshot>> = (0..actors).map(|_| None).collect();
+        let mut collected: Vec<Option<S>> = (0..actors).map(|_| None).collect();
         // An actor that has ended for good answers no more, and its control tells.
         let awaited = |(snapshot, control): (&Option<_>, &Arc<Control>)| {
             snapshot.is_none() && control.order() != Order::Stop
         };
         while collected.iter().zip(&self.controls).any(awaited) {
-            let Ok(snapshot) = self.snapshots.recv_deadline(deadline) else { break };
-            let actor = snapshot.actor as usize;
+            let Ok((actor, snapshot)) = self.snapshots.recv_deadline(deadline) else { break };
             collected[actor] = Some(snapshot);
         }
         collected
@@ -51,24 +48,24 @@ impl Cutter {
 }
 
 /// The learner's role in a threaded run: the learner and the means to cut.
-pub struct CuttingLearner {
-    role: LearnerRole,
-    cutter: Cutter,
+pub struct CuttingLearner<L: Learning> {
+    role: L,
+    cutter: Cutter<L::Snapshot>,
     /// Receives the role when it ends, so that the root can read what it remembers.
-    done: flume::Sender<LearnerRole>,
+    done: flume::Sender<L>,
 }
 
-impl CuttingLearner {
+impl<L: Learning> CuttingLearner<L> {
     /// Puts both together.
     #[must_use]
-    pub fn new(role: LearnerRole, cutter: Cutter, done: flume::Sender<LearnerRole>) -> Self {
+    pub fn new(role: L, cutter: Cutter<L::Snapshot>, done: flume::Sender<L>) -> Self {
         Self { role, cutter, done }
     }
 
     /// Saves the last checkpoint; the actors stay paused.
     fn save_last(&mut self) -> Result<(), RoleError> {
-        let rollouts = self.cutter.pause();
-        self.role.save(rollouts)
+        let snapshots = self.cutter.pause();
+        self.role.save(snapshots)
     }
 
     fn live(
@@ -94,8 +91,8 @@ impl CuttingLearner {
                 }
             }
             if self.role.checkpoint_due() && self.role.complete().is_none() {
-                let rollouts = self.cutter.pause();
-                let saved = self.role.save(rollouts);
+                let snapshots = self.cutter.pause();
+                let saved = self.role.save(snapshots);
                 self.cutter.order(Order::Run);
                 saved?;
             }
@@ -110,8 +107,8 @@ impl CuttingLearner {
 
 /// Steps the learner until it is complete, fails or is told to stop; saves checkpoints on the way and at the end.
 /// Panics are caught: the learner is then lost, and nothing is saved.
-pub fn live_learner(
-    mut learner: CuttingLearner,
+pub fn live_learner<L: Learning>(
+    mut learner: CuttingLearner<L>,
     control: &Control,
     heartbeat: &Heartbeat,
     patience: Duration,

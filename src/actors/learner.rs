@@ -16,7 +16,7 @@ use super::lane::Experience;
 use super::parameter_bus::Published;
 use super::queue::QueueReceiver;
 use super::recorder::Recorder;
-use super::role::{Role, RoleError, Turn};
+use super::role::{Learning, Role, RoleError, Turn};
 use super::run::{Figures, Run};
 use super::snapshot::RolloutSnapshot;
 use crate::codec::{self, CheckpointStore};
@@ -87,64 +87,6 @@ impl LearnerRole {
             last_checkpoint,
             complete: None,
         }
-    }
-
-    /// Which stop condition was met.
-    #[must_use]
-    pub fn complete(&self) -> Option<&str> {
-        self.complete.as_deref()
-    }
-
-    /// Whether a checkpoint is due at this border.
-    #[must_use]
-    pub fn checkpoint_due(&self) -> bool {
-        let (version, instant) = self.last_checkpoint;
-        let updates = self.learner.version().lag_of(version);
-        self.run.config.checkpoint.is_due(updates, instant.elapsed().as_secs_f64())
-    }
-
-    /// Saves a checkpoint. `rollouts` are the snapshots of the paused actors, in order, `None` for one that did not
-    /// answer. Experience in the queue stays there.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn save(&mut self, rollouts: Vec<Option<RolloutSnapshot>>) -> Result<(), RoleError> {
-        let standing = self.queue.drain();
-        let version = self.learner.version();
-        let failed =
-            |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
-        let waiting: Vec<Unroll> =
-            self.batch.iter().chain(&self.carried).chain(&standing).map(|e| e.unroll.clone()).collect();
-        // Back where it stood, so that a checkpoint makes no room in the queue. What a late actor displaced meanwhile
-        // is consumed first.
-        let displaced = standing.into_iter().filter_map(|experience| self.run.put_back(experience));
-        self.carried.extend(displaced);
-        let state = RunState {
-            learner: self.learner.state().clone(),
-            journal: self.journal.clone(),
-            metrics: self.recorder.position().map_err(|e| failed(&e))?,
-            ledger: self.run.ledger.snapshot(),
-            next_episodes: self.run.episodes.to_vec(),
-            rollouts,
-            queue: waiting,
-        };
-        let parameters: Vec<_> = self
-            .learner
-            .parameters()
-            .iter()
-            .map(|(name, tensor)| (name.to_owned(), tensor.detach()))
-            .collect();
-        let optimizer = self.learner.optimizer().state().map_err(LearnerError::from)?;
-        let tensors = |named: &[_]| codec::tensors_to_bytes(named, &BTreeMap::new()).map_err(|e| failed(&e));
-        let contents = [
-            (files::STATE, codec::encode(RUN_STATE, &state).map_err(|e| failed(&e))?),
-            (files::PARAMETERS, tensors(&parameters)?),
-            (files::OPTIMIZER, tensors(&optimizer)?),
-        ];
-        let best = self.run.config.checkpoint.best && self.journal.is_best();
-        self.store.save(version.0, &contents, best).map_err(|e| failed(&e))?;
-        self.last_checkpoint = (version, Instant::now());
-        Ok(())
     }
 
     /// Ends the queue and the records: waiting updates become a last line.
@@ -385,5 +327,58 @@ impl Role for LearnerRole {
         self.report()?;
         self.complete = self.stop_condition();
         Ok(Turn::Worked)
+    }
+}
+
+impl Learning for LearnerRole {
+    type Snapshot = RolloutSnapshot;
+
+    fn complete(&self) -> Option<&str> {
+        self.complete.as_deref()
+    }
+
+    fn checkpoint_due(&self) -> bool {
+        let (version, instant) = self.last_checkpoint;
+        let updates = self.learner.version().lag_of(version);
+        self.run.config.checkpoint.is_due(updates, instant.elapsed().as_secs_f64())
+    }
+
+    fn save(&mut self, rollouts: Vec<Option<RolloutSnapshot>>) -> Result<(), RoleError> {
+        let standing = self.queue.drain();
+        let version = self.learner.version();
+        let failed =
+            |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
+        let waiting: Vec<Unroll> =
+            self.batch.iter().chain(&self.carried).chain(&standing).map(|e| e.unroll.clone()).collect();
+        // Back where it stood, so that a checkpoint makes no room in the queue. What a late actor displaced meanwhile
+        // is consumed first.
+        let displaced = standing.into_iter().filter_map(|experience| self.run.put_back(experience));
+        self.carried.extend(displaced);
+        let state = RunState {
+            learner: self.learner.state().clone(),
+            journal: self.journal.clone(),
+            metrics: self.recorder.position().map_err(|e| failed(&e))?,
+            ledger: self.run.ledger.snapshot(),
+            next_episodes: self.run.episodes.to_vec(),
+            rollouts,
+            queue: waiting,
+        };
+        let parameters: Vec<_> = self
+            .learner
+            .parameters()
+            .iter()
+            .map(|(name, tensor)| (name.to_owned(), tensor.detach()))
+            .collect();
+        let optimizer = self.learner.optimizer().state().map_err(LearnerError::from)?;
+        let tensors = |named: &[_]| codec::tensors_to_bytes(named, &BTreeMap::new()).map_err(|e| failed(&e));
+        let contents = [
+            (files::STATE, codec::encode(RUN_STATE, &state).map_err(|e| failed(&e))?),
+            (files::PARAMETERS, tensors(&parameters)?),
+            (files::OPTIMIZER, tensors(&optimizer)?),
+        ];
+        let best = self.run.config.checkpoint.best && self.journal.is_best();
+        self.store.save(version.0, &contents, best).map_err(|e| failed(&e))?;
+        self.last_checkpoint = (version, Instant::now());
+        Ok(())
     }
 }

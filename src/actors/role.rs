@@ -62,6 +62,25 @@ pub trait Role {
     fn fail(&mut self) {}
 }
 
+/// A learner's role: it also saves what a run is resumed from.
+pub trait Learning: Role + Send + 'static {
+    /// What a producer of experience shows of itself in a consistent cut.
+    type Snapshot: Send + 'static;
+
+    /// Saves a checkpoint. `snapshots` are those of the paused producers, in order, `None` for one that did not
+    /// answer. Experience in the queue stays there.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn save(&mut self, snapshots: Vec<Option<Self::Snapshot>>) -> Result<(), RoleError>;
+
+    /// Whether a checkpoint is due at this border.
+    fn checkpoint_due(&self) -> bool;
+
+    /// Which stop condition was met.
+    fn complete(&self) -> Option<&str>;
+}
+
 /// How long a threaded role waits before it looks at its orders again.
 pub const PATIENCE: Duration = Duration::from_millis(50);
 

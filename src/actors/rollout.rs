@@ -47,7 +47,7 @@ pub struct Rollout {
     metrics: ActorMetrics,
     busy: Stopwatch,
     /// Where a snapshot goes when a pause begins.
-    snapshots: flume::Sender<RolloutSnapshot>,
+    snapshots: flume::Sender<(usize, RolloutSnapshot)>,
 }
 
 /// What a rollout actor is made of.
@@ -73,7 +73,7 @@ pub struct RolloutParts {
     /// Time spent working rather than waiting.
     pub busy: Stopwatch,
     /// Where a snapshot goes when a pause begins.
-    pub snapshots: flume::Sender<RolloutSnapshot>,
+    pub snapshots: flume::Sender<(usize, RolloutSnapshot)>,
 }
 
 impl Rollout {
@@ -202,7 +202,7 @@ impl Role for Rollout {
 
     fn pause(&mut self) {
         // The learner waits for one snapshot of each actor; when it no longer listens the run is ending anyway.
-        drop(self.snapshots.try_send(self.snapshot()));
+        drop(self.snapshots.try_send((self.actor as usize, self.snapshot())));
     }
 
     fn fail(&mut self) {

@@ -198,7 +198,7 @@ impl Run {
         incarnation: u32,
         snapshot: Option<RolloutSnapshot>,
         heartbeat: &Arc<Heartbeat>,
-        snapshots: flume::Sender<RolloutSnapshot>,
+        snapshots: flume::Sender<(usize, RolloutSnapshot)>,
     ) -> Result<Rollout, RoleError> {
         let faults = &self.faults[actor as usize];
         let context = LaneContext {

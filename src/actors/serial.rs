@@ -19,7 +19,7 @@ use super::interrupt::Interrupt;
 use super::learner::LearnerRole;
 use super::monitor::Monitor;
 use super::restart::{Decision, RestartBudget};
-use super::role::{Role, RoleError, Turn, panic_message};
+use super::role::{Learning, Role, RoleError, Turn, panic_message};
 use super::rollout::Rollout;
 use super::run::Run;
 use super::snapshot::RolloutSnapshot;

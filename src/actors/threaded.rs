@@ -18,13 +18,13 @@ use super::interrupt::Interrupt;
 use super::learner::LearnerRole;
 use super::monitor::Monitor;
 use super::restart::RestartBudget;
-use super::role::{PATIENCE, live};
+use super::role::{Learning, PATIENCE, live};
 use super::run::Run;
 use super::snapshot::RolloutSnapshot;
 use super::supervisor::{ChildKind, ChildSpec, Event, Guardian, IsAlive, Tell};
 
 /// Stack of a role's thread. Backpropagation recurses over the graph.
-const STACK: usize = 32 << 20;
+pub(super) const STACK: usize = 32 << 20;
 /// Wait for threads to end after they were told to stop.
 const GRACE: Duration = Duration::from_secs(3);
 /// How often the root looks around.
@@ -41,93 +41,144 @@ pub enum Ending {
     Failed(String),
 }
 
+/// What the root looks after beside the tree, and tells what happens in it.
+pub trait Observer {
+    /// Called several times a second.
+    fn tick(&mut self);
+
+    /// A child of this kind failed and gets another life.
+    fn restarted(&mut self, kind: &str);
+
+    /// A thread did not end in time and was left behind.
+    fn detached(&mut self);
+}
+
+/// The children of a run, the learner aside.
+pub struct Tree<S> {
+    /// Each with the incarnation of its first life.
+    pub children: Vec<(ChildSpec, u32)>,
+    /// The producers among them, for a cut.
+    pub cutter: Cutter<S>,
+}
+
 /// The tree and its root.
-struct Root {
-    run: Arc<Run>,
-    monitor: Monitor,
+struct Root<'a> {
+    observer: &'a mut dyn Observer,
     events: mpsc::Receiver<Event>,
     guardians: Vec<Addr<Guardian>>,
     learner: Addr<Guardian>,
 }
 
-/// Runs until the end; hands back the learner's role unless it was lost in a panic.
+/// Runs a control run until the end; hands back the learner's role unless it was lost in a panic.
 #[must_use]
 pub fn run_threaded(
     run: &Arc<Run>,
     learner: LearnerRole,
     snapshots: Vec<Option<RolloutSnapshot>>,
     interrupt: &Interrupt,
-    monitor: Monitor,
+    mut monitor: Monitor,
 ) -> (Ending, Option<LearnerRole>) {
+    let tree = control_tree(run, snapshots);
+    let mut observer = Watched { run, monitor: &mut monitor };
+    run_tree(tree, learner, interrupt, &mut observer)
+}
+
+/// Runs a tree until the end; hands back the learner's role unless it was lost in a panic.
+pub fn run_tree<L: Learning>(
+    tree: Tree<L::Snapshot>,
+    learner: L,
+    interrupt: &Interrupt,
+    observer: &mut dyn Observer,
+) -> (Ending, Option<L>) {
     let (done, ended) = flume::bounded(1);
-    let run = Arc::clone(run);
-    let interrupt = interrupt.clone();
     let ending = actix::System::new().block_on(async move {
-        let mut root = Root::start(&run, learner, snapshots, done, monitor);
-        let ending = root.watch(&interrupt).await;
+        let mut root = Root::start(tree, learner, done, observer);
+        let ending = root.watch(interrupt).await;
         root.stop().await;
         ending
     });
     (ending, ended.try_recv().ok())
 }
 
-impl Root {
-    fn start(
-        run: &Arc<Run>,
-        learner: LearnerRole,
-        snapshots: Vec<Option<RolloutSnapshot>>,
-        done: flume::Sender<LearnerRole>,
-        monitor: Monitor,
-    ) -> Self {
-        let actors = run.config.rollout.actors;
-        let children = actors + run.inference_actors() + 1;
-        let (reports, events) = mpsc::channel(16 * children);
-        let budget = || Some(RestartBudget::new(run.config.supervision.clone()));
-        let mut guardians = Vec::with_capacity(children);
+/// A control run as the root sees it.
+struct Watched<'a> {
+    run: &'a Run,
+    monitor: &'a mut Monitor,
+}
 
-        let (snapshot_sender, snapshot_receiver) = flume::bounded(actors);
-        let mut controls = Vec::with_capacity(actors);
-        for (actor, snapshot) in snapshots.into_iter().enumerate() {
-            let control = Arc::<Control>::default();
-            controls.push(Arc::clone(&control));
-            let incarnation = snapshot.as_ref().map_or(0, |snapshot| snapshot.incarnation);
-            let saved = std::sync::Mutex::new(snapshot);
-            let (run, sender) = (Arc::clone(run), snapshot_sender.clone());
-            let spec = ChildSpec {
-                name: format!("rollout {actor}"),
-                kind: ChildKind::Rollout,
-                control,
-                budget: budget(),
-                timeout: Some(run.env_timeout()),
-                stack: STACK,
-                life: Arc::new(move |incarnation, heartbeat, control| {
-                    // Only the first life continues from the checkpoint.
-                    let saved = saved.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-                    let build = || run.rollout(actor as u32, incarnation, saved, heartbeat, sender.clone());
-                    live(build, control, heartbeat)
-                }),
-            };
-            guardians.push(Guardian::new(spec, incarnation, reports.clone()).start());
-        }
-        for index in 0..run.inference_actors() {
-            let shared = Arc::clone(run);
-            let spec = ChildSpec {
-                name: format!("inference {index}"),
-                kind: ChildKind::Inference,
-                control: Arc::default(),
-                budget: budget(),
-                timeout: None,
-                stack: STACK,
-                life: Arc::new(move |_, heartbeat, control| {
-                    live(|| Ok(shared.inference_server(index)), control, heartbeat)
-                }),
-            };
-            guardians.push(Guardian::new(spec, 0, reports.clone()).start());
-        }
-        let cutter = Cutter { controls, snapshots: snapshot_receiver };
-        let learner = learner_spec(CuttingLearner::new(learner, cutter, done));
-        let learner = Guardian::new(learner, 0, reports).start();
-        Self { run: Arc::clone(run), monitor, events, guardians, learner }
+impl Observer for Watched<'_> {
+    fn tick(&mut self) {
+        self.monitor.tick(self.run);
+    }
+
+    fn restarted(&mut self, kind: &str) {
+        self.run.note_restart(kind);
+    }
+
+    fn detached(&mut self) {
+        self.run.note_detached();
+    }
+}
+
+/// Rollout and inference actors of a control run.
+fn control_tree(run: &Arc<Run>, snapshots: Vec<Option<RolloutSnapshot>>) -> Tree<RolloutSnapshot> {
+    let actors = run.config.rollout.actors;
+    let budget = || Some(RestartBudget::new(run.config.supervision.clone()));
+    let (snapshot_sender, snapshot_receiver) = flume::bounded(actors);
+    let (mut children, mut controls) = (Vec::new(), Vec::with_capacity(actors));
+    for (actor, snapshot) in snapshots.into_iter().enumerate() {
+        let control = Arc::<Control>::default();
+        controls.push(Arc::clone(&control));
+        let incarnation = snapshot.as_ref().map_or(0, |snapshot| snapshot.incarnation);
+        let saved = std::sync::Mutex::new(snapshot);
+        let (run, sender) = (Arc::clone(run), snapshot_sender.clone());
+        let spec = ChildSpec {
+            name: format!("rollout {actor}"),
+            kind: ChildKind::Rollout,
+            control,
+            budget: budget(),
+            timeout: Some(run.env_timeout()),
+            stack: STACK,
+            life: Arc::new(move |incarnation, heartbeat, control| {
+                // Only the first life continues from the checkpoint.
+                let saved = saved.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+                let build = || run.rollout(actor as u32, incarnation, saved, heartbeat, sender.clone());
+                live(build, control, heartbeat)
+            }),
+        };
+        children.push((spec, incarnation));
+    }
+    for index in 0..run.inference_actors() {
+        let shared = Arc::clone(run);
+        let spec = ChildSpec {
+            name: format!("inference {index}"),
+            kind: ChildKind::Inference,
+            control: Arc::default(),
+            budget: budget(),
+            timeout: None,
+            stack: STACK,
+            life: Arc::new(move |_, heartbeat, control| {
+                live(|| Ok(shared.inference_server(index)), control, heartbeat)
+            }),
+        };
+        children.push((spec, 0));
+    }
+    Tree { children, cutter: Cutter { controls, snapshots: snapshot_receiver } }
+}
+
+impl<'a> Root<'a> {
+    fn start<L: Learning>(
+        tree: Tree<L::Snapshot>,
+        learner: L,
+        done: flume::Sender<L>,
+        observer: &'a mut dyn Observer,
+    ) -> Self {
+        let (reports, events) = mpsc::channel(16 * (tree.children.len() + 1));
+        let start = |(spec, incarnation)| Guardian::new(spec, incarnation, reports.clone()).start();
+        let guardians = tree.children.into_iter().map(start).collect();
+        let learner = learner_spec(CuttingLearner::new(learner, tree.cutter, done));
+        let learner = Guardian::new(learner, 0, reports.clone()).start();
+        Self { observer, events, guardians, learner }
     }
 
     /// Watches until something ends the run; the learner has ended when this returns, unless it hangs.
@@ -140,7 +191,7 @@ impl Root {
                 _ = tick.tick() => None,
             };
             match event {
-                Some(Event::Restarting { kind }) => self.run.note_restart(kind.as_str()),
+                Some(Event::Restarting { kind }) => self.observer.restarted(kind.as_str()),
                 Some(Event::Ended { kind: ChildKind::Learner, status, .. }) => {
                     return match (ending, status) {
                         // The first failure is the cause; but nothing else hides that the learner failed in stopping.
@@ -167,7 +218,7 @@ impl Root {
                 }
                 Some(Event::Ended { .. }) => {}
                 None => {
-                    self.monitor.tick(&self.run);
+                    self.observer.tick();
                     if let (None, Some(signal)) = (&ending, interrupt.signal()) {
                         ending = Some(Ending::Interrupted(format!("stopped by {signal}")));
                         self.stop_learner().await;
@@ -190,13 +241,13 @@ impl Root {
         for guardian in &self.guardians {
             while guardian.send(IsAlive).await.unwrap_or(false) {
                 if Instant::now() >= deadline {
-                    self.run.note_detached();
+                    self.observer.detached();
                     break;
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }
-        self.monitor.tick(&self.run);
+        self.observer.tick();
     }
 }
 
@@ -208,7 +259,7 @@ async fn tell(guardian: &Addr<Guardian>, order: Order) {
 }
 
 /// The learner is never restarted and may take as long as it needs.
-fn learner_spec(learner: CuttingLearner) -> ChildSpec {
+fn learner_spec<L: Learning>(learner: CuttingLearner<L>) -> ChildSpec {
     let learner = std::sync::Mutex::new(Some(learner));
     ChildSpec {
         name: "learner".into(),
