@@ -35,6 +35,7 @@ pub mod snapshot;
 pub mod stopwatch;
 pub mod supervisor;
 pub mod threaded;
+pub mod token;
 pub mod train;
 mod train_error;
 

@@ -9,7 +9,7 @@ use super::parameter_bus::Published;
 use super::run::{Run, lanes_per_actor};
 use super::run_dir::RunDir;
 use super::train_error::TrainError;
-use crate::codec::{self, CheckpointReader, CodecError, tensors_from_bytes};
+use crate::codec::{self, CheckpointReader, CodecError, Loaded, tensors_from_bytes};
 use crate::config::Config;
 use crate::env::Registry;
 use crate::policy::{Moments, Policy};
@@ -25,22 +25,25 @@ pub(super) struct Resumed {
     pub(super) optimizer: Vec<(String, Tensor)>,
 }
 
-/// Reads the newest whole checkpoint.
-pub(super) fn load(reader: &CheckpointReader) -> Result<Option<Resumed>, TrainError> {
+/// The newest whole checkpoint.
+pub(super) fn newest_whole(reader: &CheckpointReader) -> Result<Option<Loaded>, TrainError> {
     let search = reader.latest_valid()?;
     for torn in &search.torn {
         tracing::warn!("{torn}");
     }
-    let Some(loaded) = search.found else {
-        return match search.torn.first() {
-            None => Ok(None),
-            Some(_) => Err(TrainError::Checkpoint(format!(
-                "none of the {} checkpoints in {} is whole",
-                search.torn.len(),
-                reader.folder().display()
-            ))),
-        };
-    };
+    if search.found.is_none() && !search.torn.is_empty() {
+        return Err(TrainError::Checkpoint(format!(
+            "none of the {} checkpoints in {} is whole",
+            search.torn.len(),
+            reader.folder().display()
+        )));
+    }
+    Ok(search.found)
+}
+
+/// Reads the newest whole checkpoint of a control run.
+pub(super) fn load(reader: &CheckpointReader) -> Result<Option<Resumed>, TrainError> {
+    let Some(loaded) = newest_whole(reader)? else { return Ok(None) };
     let tensors = |name| Ok::<_, CodecError>(tensors_from_bytes(loaded.file(name)?, &Device::Cpu)?.tensors);
     Ok(Some(Resumed {
         state: codec::decode(RUN_STATE, loaded.file(files::STATE)?, MAX_STATE_BYTES)?,

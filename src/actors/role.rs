@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::control::{Control, Heartbeat, Order};
 use super::exit_status::ExitStatus;
 use crate::env::EnvError;
+use crate::generate::GenerateError;
 use crate::learner::LearnerError;
 
 /// What a step came to.
@@ -39,6 +40,12 @@ pub enum RoleError {
     /// The learner cannot go on.
     #[error(transparent)]
     Learner(#[from] LearnerError),
+    /// Generation failed.
+    #[error(transparent)]
+    Generation(#[from] GenerateError),
+    /// Nothing is left to learn from.
+    #[error("{0}")]
+    Starved(String),
     /// An evaluation ended in another way than with a result.
     #[error("the evaluation {0}")]
     Evaluation(String),

@@ -27,6 +27,8 @@ pub enum ChildKind {
     Rollout,
     /// Answers requests for actions.
     Inference,
+    /// Generates answers.
+    Generator,
     /// Updates the parameters.
     Learner,
 }
@@ -38,6 +40,7 @@ impl ChildKind {
         match self {
             Self::Rollout => "rollout",
             Self::Inference => "inference",
+            Self::Generator => "generator",
             Self::Learner => "learner",
         }
     }

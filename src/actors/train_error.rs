@@ -18,6 +18,12 @@ pub enum TrainError {
     /// The environment cannot be made.
     #[error(transparent)]
     Env(#[from] EnvError),
+    /// The task cannot be made.
+    #[error("{0}")]
+    Task(String),
+    /// The language model cannot be used.
+    #[error("{0}")]
+    Model(String),
     /// The run directory cannot be used.
     #[error(transparent)]
     RunDir(#[from] RunDirError),

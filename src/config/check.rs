@@ -203,6 +203,6 @@ impl Config {
     }
 }
 
-fn refuse(fields: &[&str], why: impl Into<String>) -> Contradiction {
+pub(super) fn refuse(fields: &[&str], why: impl Into<String>) -> Contradiction {
     Contradiction { fields: fields.iter().map(ToString::to_string).collect(), why: why.into() }
 }

@@ -13,6 +13,8 @@ mod reference_tests;
 mod sample;
 mod schema;
 pub mod suggest;
+mod token;
+mod token_check;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +24,7 @@ pub use error::ConfigError;
 pub use load::{Source, load};
 pub use overrides::Override;
 pub use reference::reference;
+pub use token::{GenerateConfig, ModelConfig, TaskConfig, TokenConfig, TokenStopConfig, WarmupConfig};
 
 pub use crate::actors::{EvaluationConfig, Fault, InferenceConfig, RestartConfig};
 pub use crate::codec::CheckpointConfig;

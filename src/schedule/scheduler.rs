@@ -85,6 +85,23 @@ impl Scheduler {
         &self.admission
     }
 
+    /// What it follows.
+    #[must_use]
+    pub fn settings(&self) -> &SchedulerSettings {
+        &self.settings
+    }
+
+    /// A run goes on from a checkpoint: it starts anew, with what was admitted still admitted.
+    pub fn restart(&mut self) {
+        self.started = false;
+    }
+
+    /// How many batches generation may be ahead of learning.
+    #[must_use]
+    pub fn lead(&self) -> u64 {
+        self.settings.lead
+    }
+
     /// The version that generators use now.
     #[must_use]
     pub fn loaded(&self) -> Option<u64> {

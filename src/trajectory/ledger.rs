@@ -23,6 +23,10 @@ pub enum DropReason {
     BadEnv,
     /// The actor panicked or was restarted in the middle of the unroll.
     ActorRestart,
+    /// All rewards of a group were alike: nothing says which answer was better.
+    ZeroVariance,
+    /// No answer of a group could be graded.
+    GradingFailed,
     /// The run stopped.
     Shutdown,
 }
@@ -37,13 +41,23 @@ impl DropReason {
             Self::Masked => "masked",
             Self::BadEnv => "bad_env",
             Self::ActorRestart => "actor_restart",
+            Self::ZeroVariance => "zero_variance",
+            Self::GradingFailed => "grading_failed",
             Self::Shutdown => "shutdown",
         }
     }
 
     /// Every reason, in the order of the label values' declaration.
-    pub const ALL: [Self; 6] =
-        [Self::Stale, Self::NonFinite, Self::Masked, Self::BadEnv, Self::ActorRestart, Self::Shutdown];
+    pub const ALL: [Self; 8] = [
+        Self::Stale,
+        Self::NonFinite,
+        Self::Masked,
+        Self::BadEnv,
+        Self::ActorRestart,
+        Self::ZeroVariance,
+        Self::GradingFailed,
+        Self::Shutdown,
+    ];
 }
 
 /// Unrolls and the environment steps in them.

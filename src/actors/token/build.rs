@@ -1,0 +1,272 @@
+//! From a configuration, and perhaps a checkpoint, to a token run and its learner.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use candle_core::{Device, Tensor};
+
+use super::checkpoint::{TOKEN_RUN_STATE, TokenRunState, files as own_files};
+use super::demonstrations::Demonstrations;
+use super::generator::GeneratorSnapshot;
+use super::grading::GradingPool;
+use super::journal::TokenJournal;
+use super::language_model::LanguageModel;
+use super::learner::{TokenLearnerParts, TokenLearnerRole};
+use super::plane::{Plane, PlaneParts, PlaneSnapshot, ReadyGroup};
+use super::run::{TokenRun, TokenRunParts};
+use crate::actors::checkpoint::{MAX_STATE_BYTES, files};
+use crate::actors::interrupt::Interrupt;
+use crate::actors::parameter_bus::{ParameterBus, Published};
+use crate::actors::queue::queue;
+use crate::actors::recorder::Recorder;
+use crate::actors::resume::newest_whole;
+use crate::actors::run_dir::RunDir;
+use crate::actors::train::TrainOptions;
+use crate::actors::train_error::TrainError;
+use crate::codec::{self, CheckpointReader, CheckpointStore, CodecError, tensors_from_bytes};
+use crate::config::TokenConfig;
+use crate::env::task::{Prompts, Split, Task};
+use crate::learner::LearnerError;
+use crate::learner::token::{TokenLearner, TokenLearnerState};
+use crate::schedule::{Scheduler, SchedulerSettings};
+use crate::telemetry::{Cadence, MetricsPosition, SampleWriter, TokenMetrics};
+use crate::trajectory::{Amount, Group, Ledger, Trajectory};
+
+/// A run that is ready to start.
+pub(super) struct Prepared {
+    /// What all actors share.
+    pub(super) run: Arc<TokenRun>,
+    /// The learner's role.
+    pub(super) learner: TokenLearnerRole,
+    /// Where each generator continues; `None`: from the beginning.
+    pub(super) generators: Vec<Option<GeneratorSnapshot>>,
+}
+
+/// A checkpoint's content.
+pub(super) struct TokenCheckpoint {
+    /// Everything but tensors.
+    pub(super) state: TokenRunState,
+    /// Parameters by name.
+    pub(super) parameters: Vec<(String, Tensor)>,
+    optimizer: Vec<(String, Tensor)>,
+    reference: Option<Vec<(String, Tensor)>>,
+}
+
+/// Reads the newest whole checkpoint of a token run.
+pub(super) fn load(reader: &CheckpointReader) -> Result<Option<TokenCheckpoint>, TrainError> {
+    let Some(loaded) = newest_whole(reader)? else { return Ok(None) };
+    let tensors = |name| Ok::<_, CodecError>(tensors_from_bytes(loaded.file(name)?, &Device::Cpu)?.tensors);
+    Ok(Some(TokenCheckpoint {
+        state: codec::decode(TOKEN_RUN_STATE, loaded.file(files::STATE)?, MAX_STATE_BYTES)?,
+        parameters: tensors(files::PARAMETERS)?,
+        optimizer: tensors(files::OPTIMIZER)?,
+        reference: tensors(own_files::REFERENCE).ok(),
+    }))
+}
+
+/// Builds everything that lives as long as the run; writes the resolved configuration once the checkpoint fits.
+pub(super) fn build(
+    config: TokenConfig,
+    task: Arc<dyn Task>,
+    model: LanguageModel,
+    metrics: &Arc<TokenMetrics>,
+    run_dir: &RunDir,
+    options: &TrainOptions,
+    interrupt: &Interrupt,
+) -> Result<Prepared, TrainError> {
+    let checkpoint = if options.resume { load(&CheckpointReader::new(run_dir.checkpoints()))? } else { None };
+    if options.resume && checkpoint.is_none() {
+        eprintln!("no checkpoint in {}; starting anew", run_dir.path().display());
+    }
+    let position = checkpoint.as_ref().map(|checkpoint| checkpoint.state.metrics.clone());
+    let mut prompts = Prompts::new(task.len(Split::Train), config.task.shuffle, config.seed)
+        .map_err(|error| TrainError::Task(error.to_string()))?;
+    let demonstrations = Demonstrations::new(
+        Arc::clone(&task),
+        Arc::clone(&model.tokenizer),
+        model.decoder.config().context,
+        prompts.clone(),
+    );
+    let (learner, state) = match checkpoint {
+        None => fresh(&config, &model, &prompts)?,
+        Some(checkpoint) => resumed(&config, &model, checkpoint)?,
+    };
+    prompts.resume(state.plane.prompts).map_err(|error| TrainError::Checkpoint(error.to_string()))?;
+    run_dir.write_config(&config)?;
+    model.save_description(run_dir.path())?;
+
+    let ledger = Ledger::resume(state.ledger.clone());
+    write_off_lost(&ledger, &state);
+    let lead = state.plane.scheduler.lead();
+    let capacity = (lead as usize + 2) * config.learner.prompts;
+    let (sender, receiver) = queue::<ReadyGroup>(capacity);
+    let first = Published {
+        version: learner.version(),
+        parameters: learner.parameters().deep_copy(&Device::Cpu).map_err(LearnerError::from)?,
+        normalizer: None,
+    };
+    let generators = 1;
+    let bus = Arc::new(ParameterBus::new(first, generators));
+    let plane = Arc::new(Plane::new(PlaneParts {
+        task: Arc::clone(&task),
+        tokenizer: Arc::clone(&model.tokenizer),
+        group_size: config.learner.group_size,
+        context: model.decoder.config().context,
+        drop_zero_variance: config.learner.drop_zero_variance,
+        kept_versions: config.learner.forced_lag.unwrap_or(0) as usize,
+        generators,
+        queue: sender.clone(),
+        prompts,
+        scheduler: state.plane.scheduler.clone(),
+        first: bus.latest(),
+    }));
+    let buffered = |trajectory: &Trajectory| ledger.adopt_buffered(trajectory.tokens.len() as u64);
+    plane.restore(state.plane.open, state.ordered, buffered).map_err(TrainError::Checkpoint)?;
+    let waker = Arc::clone(&plane);
+    let wake = Box::new(move || waker.wake());
+    let grading = GradingPool::start(&config.grading, options.serial, Arc::clone(&task), generators, wake)
+        .map_err(|error| TrainError::Task(format!("the grading threads cannot be started: {error}")))?;
+    let run = Arc::new(TokenRun::new(TokenRunParts {
+        stops: model.stops(&config.generate.stop),
+        config,
+        task,
+        tokenizer: model.tokenizer,
+        decoder: model.decoder,
+        ledger,
+        bus,
+        plane,
+        grading,
+        metrics: Arc::clone(metrics),
+        queue: sender,
+    }));
+    let telemetry = &run.config.telemetry;
+    let cadence = if options.serial {
+        Cadence::EveryUpdates(telemetry.serial_updates_per_line)
+    } else {
+        Cadence::PerSecond(telemetry.lines_per_second)
+    };
+    let recorder = Recorder::open(
+        run_dir.path(),
+        cadence,
+        telemetry.tensorboard,
+        position,
+        run.ledger.submitted_steps(),
+    )?;
+    let adopt = |group: Group| ReadyGroup {
+        tickets: group
+            .members
+            .iter()
+            .map(|member| run.ledger.adopt_buffered(member.tokens.len() as u64))
+            .collect(),
+        queued_at: group.oldest_version().unwrap_or_default(),
+        group,
+    };
+    let carried: VecDeque<ReadyGroup> = state.queue.into_iter().map(adopt).collect();
+    let learner = TokenLearnerRole::new(TokenLearnerParts {
+        learner,
+        queue: receiver,
+        carried,
+        journal: state.journal,
+        demonstrations,
+        recorder,
+        samples: SampleWriter::open(run_dir.path(), options.resume)?,
+        store: CheckpointStore::open(run_dir.checkpoints(), run.config.checkpoint.policy())?,
+        interrupt: interrupt.clone(),
+        run: Arc::clone(&run),
+    });
+    let mut snapshots = state.generators;
+    snapshots.resize(generators, None);
+    Ok(Prepared { run, learner, generators: snapshots })
+}
+
+fn new_learner(
+    config: &TokenConfig,
+    model: &LanguageModel,
+    parameters: &crate::policy::Parameters,
+    state: TokenLearnerState,
+) -> Result<TokenLearner, TrainError> {
+    let temperature = config.generate.temperature;
+    let learner = config.learner.clone();
+    Ok(TokenLearner::new(learner, config.seed, Arc::clone(&model.decoder), parameters, temperature, state)?)
+}
+
+/// A learner at version 0, and the state of a run that has seen nothing.
+fn fresh(
+    config: &TokenConfig,
+    model: &LanguageModel,
+    prompts: &Prompts,
+) -> Result<(TokenLearner, TokenRunState), TrainError> {
+    let parameters = model.initial_parameters(config.seed).map_err(LearnerError::from)?;
+    let learner = new_learner(config, model, &parameters, TokenLearnerState::default())?;
+    let batch = config.learner.prompts as u64;
+    let settings = SchedulerSettings::new(&config.schedule, batch, config.learner.forced_lag);
+    let state = TokenRunState {
+        learner: TokenLearnerState::default(),
+        journal: TokenJournal::default(),
+        metrics: MetricsPosition::default(),
+        ledger: Ledger::default().snapshot(),
+        plane: PlaneSnapshot {
+            scheduler: Scheduler::new(settings),
+            prompts: prompts.position(),
+            open: Vec::new(),
+        },
+        ordered: 0,
+        generators: Vec::new(),
+        queue: Vec::new(),
+    };
+    Ok((learner, state))
+}
+
+/// The learner and the state that a checkpoint holds.
+fn resumed(
+    config: &TokenConfig,
+    model: &LanguageModel,
+    checkpoint: TokenCheckpoint,
+) -> Result<(TokenLearner, TokenRunState), TrainError> {
+    let TokenCheckpoint { mut state, parameters, optimizer, reference } = checkpoint;
+    let misfit = |error: &dyn std::fmt::Display| TrainError::Checkpoint(error.to_string());
+    let layout = model.decoder.layout();
+    let parameters = layout.adopt(parameters, &Device::Cpu).map_err(|error| misfit(&error))?;
+    let members = state.queue.iter().map(|group| group.members.len());
+    if let Some(saved) = members.into_iter().find(|&saved| saved != config.learner.group_size) {
+        let now = config.learner.group_size;
+        let why = format!("the checkpoint was made with learner.group_size = {saved}, not {now}");
+        return Err(TrainError::Checkpoint(why));
+    }
+    let batch = config.learner.prompts as u64;
+    let settings = SchedulerSettings::new(&config.schedule, batch, config.learner.forced_lag);
+    if state.plane.scheduler.settings() != &settings {
+        return Err(TrainError::Checkpoint(
+            "the checkpoint was made with another schedule, learner.prompts or learner.forced_lag".into(),
+        ));
+    }
+    let mut learner = new_learner(config, model, &parameters, state.learner.clone())?;
+    learner.optimizer().load_state(&optimizer).map_err(|error| misfit(&error))?;
+    if let Some(reference) = reference {
+        let reference = layout.adopt(reference, &Device::Cpu).map_err(|error| misfit(&error))?;
+        learner.set_reference(reference);
+    }
+    if state.journal.started {
+        state.plane.scheduler.restart();
+    }
+    Ok((learner, state))
+}
+
+/// Books what the checkpoint's ledger calls live or buffered but its contents do not bring back.
+fn write_off_lost(ledger: &Ledger, state: &TokenRunState) {
+    let minus = |total: Amount, kept: Amount| Amount {
+        unrolls: total.unrolls.saturating_sub(kept.unrolls),
+        steps: total.steps.saturating_sub(kept.steps),
+    };
+    let sum = |trajectories: &mut dyn Iterator<Item = &Trajectory>| {
+        trajectories.fold(Amount::default(), |sum, trajectory| Amount {
+            unrolls: sum.unrolls + 1,
+            steps: sum.steps + trajectory.tokens.len() as u64,
+        })
+    };
+    let begun = |t: &&Trajectory| !t.tokens.is_empty();
+    let live = sum(&mut state.plane.open.iter().flat_map(|open| &open.begun).filter(begun));
+    let ended = state.plane.open.iter().flat_map(|open| &open.ended);
+    let buffered = sum(&mut state.queue.iter().flat_map(|group| &group.members).chain(ended));
+    ledger.write_off(minus(state.ledger.live, live), minus(state.ledger.buffered, buffered));
+}

@@ -1,0 +1,41 @@
+//! The content of a token run's checkpoint: a consistent cut at an update border.
+
+use serde::{Deserialize, Serialize};
+
+use super::generator::GeneratorSnapshot;
+use super::journal::TokenJournal;
+use super::plane::PlaneSnapshot;
+use crate::codec::Kind;
+use crate::learner::token::TokenLearnerState;
+use crate::telemetry::{MetricsPosition, TokenRecord};
+use crate::trajectory::{Group, LedgerSnapshot};
+
+/// What the envelope of a [`TokenRunState`] says it holds.
+pub const TOKEN_RUN_STATE: Kind = Kind::new(*b"TOKS");
+
+/// Everything but tensors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TokenRunState {
+    /// Version, skips.
+    pub learner: TokenLearnerState,
+    /// Rewards, lag, evaluations.
+    pub journal: TokenJournal,
+    /// Where `metrics.jsonl` stands.
+    pub metrics: MetricsPosition<TokenRecord>,
+    /// The account; what it calls live and buffered is in the fields below, or else lost.
+    pub ledger: LedgerSnapshot,
+    /// Schedule, next problem, groups that are not complete.
+    pub plane: PlaneSnapshot,
+    /// Groups that were ordered and have no problem yet.
+    pub ordered: u64,
+    /// Generators in order; `None` for one that did not answer in time.
+    pub generators: Vec<Option<GeneratorSnapshot>>,
+    /// Groups in the queue and in the batch in formation, oldest first.
+    pub queue: Vec<Group>,
+}
+
+/// Files of a checkpoint beside those that every run has.
+pub mod files {
+    /// Parameters of the reference policy, where there is one.
+    pub const REFERENCE: &str = "reference.safetensors";
+}

@@ -1,0 +1,88 @@
+//! What a warm-up imitates: the task's own demonstrations, as trajectories whose every answer token is to be learned.
+
+use std::sync::Arc;
+
+use super::conversation::{Conversation, prompt_ids};
+use crate::env::task::{Prompts, Split, Task, Turn, respond};
+use crate::policy::Tokenizer;
+use crate::trajectory::{Finish, Group, Reward, Trajectory, TrajectoryId, Version};
+
+/// Most turns of a demonstration.
+const MOST_TURNS: usize = 64;
+/// Problems that may be passed over one after another because they have no demonstration or are too long.
+const MOST_PASSED_OVER: usize = 10_000;
+
+/// See the module's documentation. Update n of a warm-up takes the n-th batch of the task's problems in their order,
+/// so that a resumed warm-up goes on where it stopped.
+pub struct Demonstrations {
+    task: Arc<dyn Task>,
+    tokenizer: Arc<Tokenizer>,
+    context: usize,
+    prompts: Prompts,
+    /// The batch that `prompts` stands at.
+    next: u64,
+}
+
+impl Demonstrations {
+    /// Demonstrations of a task's problems in the order of `prompts`, each of fewer tokens than the context.
+    #[must_use]
+    pub fn new(task: Arc<dyn Task>, tokenizer: Arc<Tokenizer>, context: usize, prompts: Prompts) -> Self {
+        Self { task, tokenizer, context, prompts, next: 0 }
+    }
+
+    /// The n-th batch, one group a demonstration.
+    ///
+    /// # Errors
+    /// When a problem cannot be made or encoded, or the task has no demonstrations.
+    pub fn batch(&mut self, n: u64, size: usize) -> Result<Vec<Group>, String> {
+        while self.next < n {
+            self.take(size)?;
+        }
+        self.take(size)
+    }
+
+    fn take(&mut self, size: usize) -> Result<Vec<Group>, String> {
+        self.next += 1;
+        let mut groups = Vec::with_capacity(size);
+        let mut passed_over = 0;
+        while groups.len() < size {
+            let (epoch, index) = self.prompts.next();
+            match self.demonstration(epoch, index)? {
+                Some(group) => groups.push(group),
+                None if passed_over < MOST_PASSED_OVER => passed_over += 1,
+                None => return Err("the task demonstrates no answers to warm up with; set warmup.updates = 0".into()),
+            }
+        }
+        Ok(groups)
+    }
+
+    fn demonstration(&self, epoch: u32, index: u32) -> Result<Option<Group>, String> {
+        let text = |error: &dyn std::fmt::Display| format!("demonstration of problem {index}: {error}");
+        let problem = Arc::new(self.task.problem(Split::Train, index).map_err(|e| text(&e))?);
+        let prompt = prompt_ids(&self.tokenizer, &problem).map_err(|e| text(&e))?;
+        let id = TrajectoryId { epoch, prompt: index, ..TrajectoryId::default() };
+        let mut trajectory = Trajectory::new(id, prompt.into());
+        let mut conversation = Conversation::new(Arc::clone(&problem));
+        while conversation.turns.len() < MOST_TURNS {
+            let Some(answer) = self.task.demonstration(&problem, &conversation.turns) else { break };
+            let mut ids = self.tokenizer.encode(&answer).map_err(|e| text(&e))?;
+            ids.push(self.tokenizer.ends()[0]);
+            ids.into_iter().for_each(|id| trajectory.push_action(id, 0.0, Version(0)));
+            conversation.end_turn(&self.tokenizer, &[], &trajectory);
+            match respond(&*self.task, &problem, &conversation.turns).map_err(|e| text(&e))? {
+                Turn::End => break,
+                Turn::Observe(said) => {
+                    let ids = conversation.observe(&self.tokenizer, &trajectory, said).map_err(|e| text(&e))?;
+                    trajectory.push_observation(&ids, Version(0));
+                }
+            }
+        }
+        if trajectory.action_count() == 0 || trajectory.len() > self.context {
+            return Ok(None);
+        }
+        trajectory.finish = Some(Finish::Stop);
+        trajectory.reward = Some(Reward::of(1.0));
+        let source = Arc::clone(&problem.source);
+        Ok(Some(Group { epoch, prompt: index, source, members: vec![trajectory] }))
+    }
+}

@@ -1,0 +1,257 @@
+//! Evaluation: answers to problems that are not learned from, under one version.
+//!
+//! Problem `i` is answered with draws of its own (none at temperature 0), so the result does not depend on how many
+//! answers are generated side by side. Every answer that is begun is graded and counted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::conversation::{Conversation, prompt_ids};
+use super::grading::{Verdict, judge};
+use crate::env::task::{Split, Task};
+use crate::generate::{Engine, EngineConfig, Finished, Request, Stops, Weights};
+use crate::ops::{KEY_TILE, Sampling};
+use crate::policy::{Decoder, Tokenizer};
+use crate::trajectory::{Finish, Reward, Trajectory, TrajectoryId};
+
+/// Pass number of evaluation answers, which no training pass reaches.
+const EPOCH: u32 = u32::MAX;
+
+/// When and on how much to evaluate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TokenEvaluationConfig {
+    /// Updates between evaluations during training; absent: none.
+    pub every_updates: Option<u64>,
+    /// Whether the initial policy is evaluated too, after a warm-up if there is one.
+    pub initial: bool,
+    /// Problems of each evaluation during training.
+    pub problems: usize,
+    /// Problems of the evaluation of the final parameters; 0: none.
+    pub final_problems: usize,
+    /// Sampling temperature; 0: always the most likely token.
+    pub temperature: f64,
+}
+
+impl Default for TokenEvaluationConfig {
+    fn default() -> Self {
+        Self { every_updates: None, initial: true, problems: 100, final_problems: 500, temperature: 0.0 }
+    }
+}
+
+/// One answer, to show.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvaluatedAnswer {
+    /// Index of the problem.
+    pub problem: u32,
+    /// The prompt as the model sees it.
+    pub prompt: String,
+    /// What the model wrote, its turns one after another.
+    pub answer: String,
+    /// The reference answer.
+    pub reference: String,
+    /// Its reward; `None` when it could not be graded.
+    pub reward: Option<f64>,
+    /// How it ended.
+    pub finish: Option<Finish>,
+    /// Tokens after the prompt.
+    pub tokens: usize,
+}
+
+/// What an evaluation found.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TokenEvaluation {
+    /// Answers in order of their problems.
+    pub answers: Vec<EvaluatedAnswer>,
+}
+
+impl TokenEvaluation {
+    fn rewards(&self) -> impl Iterator<Item = f64> + '_ {
+        self.answers.iter().filter_map(|answer| answer.reward)
+    }
+
+    /// Answers that were graded.
+    #[must_use]
+    pub fn graded(&self) -> usize {
+        self.rewards().count()
+    }
+
+    /// Mean reward of the graded answers.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.rewards().sum::<f64>() / self.graded().max(1) as f64
+    }
+
+    /// Share of the graded answers with a reward of at least 1.
+    #[must_use]
+    pub fn accuracy(&self) -> f64 {
+        self.rewards().filter(|&reward| reward >= 1.0).count() as f64 / self.graded().max(1) as f64
+    }
+
+    /// 95 % interval of the accuracy (Wilson 1927).
+    #[must_use]
+    pub fn interval(&self) -> (f64, f64) {
+        let (n, p, z) = (self.graded().max(1) as f64, self.accuracy(), 1.959_963_985);
+        let centre = (p + z * z / (2.0 * n)) / (1.0 + z * z / n);
+        let half = z / (1.0 + z * z / n) * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
+        ((centre - half).max(0.0), (centre + half).min(1.0))
+    }
+
+    /// Share of answers that were cut off.
+    #[must_use]
+    pub fn truncated(&self) -> f64 {
+        let cut = |answer: &&EvaluatedAnswer| answer.finish.is_some_and(|finish| !finish.is_terminal());
+        self.answers.iter().filter(cut).count() as f64 / self.answers.len().max(1) as f64
+    }
+}
+
+/// What answers are made with.
+#[derive(Clone)]
+pub struct Examinee {
+    /// The task.
+    pub task: Arc<dyn Task>,
+    /// Texts to tokens and back.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The architecture.
+    pub decoder: Arc<Decoder>,
+    /// What ends an answer.
+    pub stops: Arc<Stops>,
+    /// The engine's settings; the cache is only as large as needed.
+    pub engine: EngineConfig,
+    /// Most tokens of an answer.
+    pub max_new_tokens: usize,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+/// Answers the first `problems` evaluation problems under one version, on the calling thread and the pool it is in.
+/// `None` when `keep_going` said no.
+///
+/// # Errors
+/// When a problem cannot be made or generation fails.
+pub fn evaluate_tokens(
+    examinee: &Examinee,
+    weights: Weights,
+    problems: usize,
+    sampling: &Sampling,
+    keep_going: &dyn Fn() -> bool,
+) -> Result<Option<TokenEvaluation>, String> {
+    let Examinee { task, tokenizer, decoder, stops, engine: config, max_new_tokens, seed } = examinee;
+    let count = task.len(Split::Evaluation).map_or(problems, |len| problems.min(len as usize));
+    let config = EngineConfig {
+        cache_tokens: config.cache_tokens.max(2 * decoder.config().context.min(64 * KEY_TILE)),
+        record_experts: false,
+        force_experts: false,
+        log_prob_noise: 0.0,
+        ..config.clone()
+    };
+    let mut engine = Engine::new(Arc::clone(decoder), weights, config, *seed).map_err(|error| error.to_string())?;
+    let mut conversations: BTreeMap<u32, Conversation> = BTreeMap::new();
+    let mut answers: BTreeMap<u32, EvaluatedAnswer> = BTreeMap::new();
+    let mut next = 0_u32;
+    let request = |trajectory: Trajectory| Request {
+        trajectory,
+        sampling: *sampling,
+        max_new_tokens: *max_new_tokens,
+        stops: Arc::clone(stops),
+        hold: false,
+    };
+    while answers.len() < count {
+        if !keep_going() {
+            return Ok(None);
+        }
+        while (next as usize) < count && engine.usage().waiting == 0 {
+            let problem = task.problem(Split::Evaluation, next).map_err(|error| error.to_string())?;
+            let prompt = prompt_ids(tokenizer, &problem).map_err(|error| error.to_string())?;
+            let id = TrajectoryId { epoch: EPOCH, prompt: next, ..TrajectoryId::default() };
+            let trajectory = Trajectory::new(id, prompt.into());
+            conversations.insert(next, Conversation::new(Arc::new(problem)));
+            engine.submit(request(trajectory)).map_err(|error| error.to_string())?;
+            next += 1;
+        }
+        for Finished { mut trajectory, .. } in engine.step().map_err(|error| error.to_string())? {
+            let index = trajectory.id.prompt;
+            let Some(conversation) = conversations.get_mut(&index) else { continue };
+            conversation.end_turn(tokenizer, &stops.strings, &trajectory);
+            let reward = loop {
+                match judge(&**task, &trajectory, conversation) {
+                    Verdict::Observe(said) => {
+                        let ids = conversation
+                            .observe(tokenizer, &trajectory, said)
+                            .map_err(|error| error.to_string())?;
+                        if trajectory.len() + ids.len() >= decoder.config().context {
+                            trajectory.finish = Some(Finish::Context);
+                            continue;
+                        }
+                        trajectory.finish = None;
+                        trajectory.push_observation(&ids, engine.version());
+                        engine.submit(request(trajectory.clone())).map_err(|error| error.to_string())?;
+                        break None;
+                    }
+                    Verdict::Graded(reward) => break Some(Some(reward)),
+                    Verdict::Failed(error) => {
+                        tracing::warn!("evaluation problem {index} was not graded: {error}");
+                        break Some(None);
+                    }
+                }
+            };
+            if let Some(reward) = reward {
+                answers.insert(index, answered(tokenizer, &trajectory, conversation, reward));
+                conversations.remove(&index);
+            }
+        }
+    }
+    Ok(Some(TokenEvaluation { answers: answers.into_values().collect() }))
+}
+
+fn answered(
+    tokenizer: &Tokenizer,
+    trajectory: &Trajectory,
+    conversation: &Conversation,
+    reward: Option<Reward>,
+) -> EvaluatedAnswer {
+    EvaluatedAnswer {
+        problem: trajectory.id.prompt,
+        prompt: tokenizer.decode(&trajectory.prompt),
+        answer: tokenizer.decode(&trajectory.tokens),
+        reference: conversation.problem.answer.clone(),
+        reward: reward.map(|reward| reward.value),
+        finish: trajectory.finish,
+        tokens: trajectory.tokens.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_rewards(rewards: &[Option<f64>]) -> TokenEvaluation {
+        let answer = |&reward: &Option<f64>| EvaluatedAnswer {
+            problem: 0,
+            prompt: String::new(),
+            answer: String::new(),
+            reference: String::new(),
+            reward,
+            finish: Some(Finish::Stop),
+            tokens: 1,
+        };
+        TokenEvaluation { answers: rewards.iter().map(answer).collect() }
+    }
+
+    #[test]
+    fn answers_that_could_not_be_graded_are_no_wrong_answers() {
+        let evaluation = of_rewards(&[Some(1.0), None, Some(0.0), Some(1.0), None]);
+        assert_eq!((evaluation.graded(), evaluation.accuracy()), (3, 2.0 / 3.0));
+    }
+
+    #[test]
+    fn the_interval_is_that_of_wilson() {
+        // 8 of 10: Wilson's interval is 0.490 to 0.943.
+        let rewards: Vec<_> = (0..10).map(|i| Some(if i < 8 { 1.0 } else { 0.0 })).collect();
+        let (low, high) = of_rewards(&rewards).interval();
+        assert!((low - 0.490_2).abs() < 1e-3 && (high - 0.943_3).abs() < 1e-3, "{low} {high}");
+    }
+}

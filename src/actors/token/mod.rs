@@ -1,0 +1,28 @@
+//! The token workload's actors: generators that sample answers, threads that grade them, the learner that learns from
+//! groups of them, and a run as a whole.
+//!
+//! The ring is that of every run: [`generator`] → [`plane`] (graded groups, the schedule) →
+//! [`queue`](super::queue::queue) → [`learner`] → [`ParameterBus`](super::parameter_bus::ParameterBus) → generator.
+//! Supervision, queue, bus, checkpoints and telemetry are those of the control workload.
+
+mod build;
+pub mod checkpoint;
+mod conversation;
+mod demonstrations;
+mod evaluation;
+mod faults;
+pub mod generator;
+mod grading;
+mod journal;
+mod language_model;
+pub mod learner;
+mod monitor;
+pub mod plane;
+pub mod run;
+mod train;
+mod tree;
+
+pub use evaluation::{EvaluatedAnswer, Examinee, TokenEvaluation, TokenEvaluationConfig, evaluate_tokens};
+pub use grading::{GradingConfig, Verdict, judge};
+pub use language_model::LanguageModel;
+pub use train::train_tokens;

@@ -1,0 +1,234 @@
+//! What all actors of a token run share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::faults::TokenFaults;
+use super::generator::{Generator, GeneratorSnapshot};
+use super::grading::GradingPool;
+use super::plane::{Plane, ReadyGroup};
+use crate::actors::parameter_bus::{ParameterBus, Published};
+use crate::actors::queue::QueueSender;
+use crate::actors::role::RoleError;
+use crate::actors::stopwatch::Stopwatch;
+use crate::config::TokenConfig;
+use crate::env::task::Task;
+use crate::generate::{Stops, Weights};
+use crate::policy::{Decoder, Tokenizer};
+use crate::schedule::{KvResume, ScheduleConfig};
+use crate::telemetry::TokenMetrics;
+use crate::trajectory::{Ledger, Version};
+
+/// See the module's documentation.
+pub struct TokenRun {
+    /// The resolved configuration.
+    pub config: TokenConfig,
+    /// The task.
+    pub task: Arc<dyn Task>,
+    /// Texts to tokens and back.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The architecture.
+    pub decoder: Arc<Decoder>,
+    /// What ends an answer.
+    pub stops: Arc<Stops>,
+    /// The account.
+    pub ledger: Ledger,
+    /// Published parameters. Readers: the generators.
+    pub bus: Arc<ParameterBus>,
+    /// Groups in flight.
+    pub plane: Arc<Plane>,
+    /// Threads that grade.
+    pub grading: GradingPool,
+    /// Instruments.
+    pub metrics: Arc<TokenMetrics>,
+    /// Deliberate faults.
+    pub faults: TokenFaults,
+    /// Time the learner spent on updates.
+    pub learner_busy: Stopwatch,
+    /// Time the generators spent on steps of their engines, all together.
+    pub generator_busy: Stopwatch,
+    queue: QueueSender<ReadyGroup>,
+    restarts: Mutex<BTreeMap<String, u64>>,
+    figures: Mutex<TokenFigures>,
+    detached: AtomicU64,
+    /// What each generator samples with: kept so that a version that was published anew is recognised.
+    current: Mutex<Vec<Option<Arc<Published>>>>,
+}
+
+/// The learner's latest figures, for whoever shows the run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TokenFigures {
+    /// Completed updates.
+    pub version: Version,
+    /// Updates of the warm-up, while it goes on.
+    pub warmup: Option<u64>,
+    /// Mean reward of the last 10 updates.
+    pub reward_mean: Option<f64>,
+    /// Mean reward of the last evaluation.
+    pub eval_mean: Option<f64>,
+    /// Mean lag of the tokens consumed last.
+    pub lag_mean: Option<f64>,
+}
+
+/// What a token run is made of.
+pub struct TokenRunParts {
+    /// The resolved configuration.
+    pub config: TokenConfig,
+    /// The task.
+    pub task: Arc<dyn Task>,
+    /// Texts to tokens and back.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The architecture.
+    pub decoder: Arc<Decoder>,
+    /// What ends an answer.
+    pub stops: Arc<Stops>,
+    /// The account.
+    pub ledger: Ledger,
+    /// Published parameters.
+    pub bus: Arc<ParameterBus>,
+    /// Groups in flight.
+    pub plane: Arc<Plane>,
+    /// Threads that grade.
+    pub grading: GradingPool,
+    /// Instruments.
+    pub metrics: Arc<TokenMetrics>,
+    /// The producers' end of the queue.
+    pub queue: QueueSender<ReadyGroup>,
+}
+
+impl TokenRun {
+    /// Puts the parts together.
+    #[must_use]
+    pub fn new(parts: TokenRunParts) -> Self {
+        let faults = TokenFaults::new(&parts.config.faults);
+        let generators = parts.plane.generators();
+        parts.metrics.queue_capacity.set(parts.queue.capacity() as u64);
+        Self {
+            config: parts.config,
+            task: parts.task,
+            tokenizer: parts.tokenizer,
+            decoder: parts.decoder,
+            stops: parts.stops,
+            ledger: parts.ledger,
+            bus: parts.bus,
+            plane: parts.plane,
+            grading: parts.grading,
+            metrics: parts.metrics,
+            faults,
+            learner_busy: Stopwatch::default(),
+            generator_busy: Stopwatch::default(),
+            queue: parts.queue,
+            restarts: Mutex::default(),
+            figures: Mutex::default(),
+            detached: AtomicU64::new(0),
+            current: Mutex::new(vec![None; generators]),
+        }
+    }
+
+    /// A generator's next life.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub fn generator(
+        self: &Arc<Self>,
+        index: usize,
+        incarnation: u32,
+        snapshot: Option<GeneratorSnapshot>,
+        snapshots: flume::Sender<(usize, GeneratorSnapshot)>,
+    ) -> Result<Generator, RoleError> {
+        Generator::new(Arc::clone(self), index, incarnation, snapshot, snapshots)
+    }
+
+    /// What becomes of the KV cache when weights arrive.
+    #[must_use]
+    pub fn resume_mode(&self) -> KvResume {
+        match &self.config.schedule {
+            ScheduleConfig::Async { resume, .. } if self.config.learner.forced_lag.is_none() => *resume,
+            _ => KvResume::Reprefill,
+        }
+    }
+
+    /// A published version as a generator samples with it.
+    ///
+    /// # Errors
+    /// When its weights cannot be rounded.
+    pub fn generator_weights(&self, published: &Published) -> Result<Weights, RoleError> {
+        let weights = Weights::new(Arc::new(published.parameters.clone()), published.version);
+        if self.config.generate.bf16_weights {
+            let rounded = weights.rounded_to_bf16(&self.decoder);
+            return rounded.map_err(|source| RoleError::Inference { device: "cpu".into(), source });
+        }
+        Ok(weights)
+    }
+
+    /// Whether a generator samples with exactly these parameters.
+    #[must_use]
+    pub fn is_current(&self, generator: usize, published: &Arc<Published>) -> bool {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current[generator].as_ref().is_some_and(|current| Arc::ptr_eq(current, published))
+    }
+
+    /// Notes what a generator samples with.
+    pub fn set_current(&self, generator: usize, published: &Arc<Published>) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current[generator] = Some(Arc::clone(published));
+    }
+
+    /// Puts a group back into the queue after a checkpoint looked at it; hands it back when there is no room.
+    #[must_use]
+    pub fn put_back(&self, group: ReadyGroup) -> Option<ReadyGroup> {
+        use crate::actors::queue::Refused;
+        match self.queue.offer(group, Duration::ZERO) {
+            Ok(()) => None,
+            Err(Refused::Full(group) | Refused::Closed(group)) => Some(group),
+        }
+    }
+
+    /// Groups in the queue.
+    #[must_use]
+    pub fn queue_depth(&self) -> usize {
+        self.queue.depth()
+    }
+
+    /// Groups that the queue can hold.
+    #[must_use]
+    pub fn queue_capacity(&self) -> usize {
+        self.queue.capacity()
+    }
+
+    /// Counts a restart of an actor of this kind.
+    pub fn note_restart(&self, kind: &str) {
+        self.metrics.record_restart(kind);
+        *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry(kind.into()).or_default() += 1;
+    }
+
+    /// Restarts by kind of actor.
+    #[must_use]
+    pub fn restarts(&self) -> BTreeMap<String, u64> {
+        self.restarts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The learner's latest figures.
+    #[must_use]
+    pub fn figures(&self) -> TokenFigures {
+        *self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the learner's figures.
+    pub fn set_figures(&self, figures: TokenFigures) {
+        *self.figures.lock().unwrap_or_else(PoisonError::into_inner) = figures;
+    }
+
+    /// Counts a thread that did not end in time.
+    pub fn note_detached(&self) {
+        self.detached.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Threads that were left behind, graders among them.
+    #[must_use]
+    pub fn detached(&self) -> u64 {
+        self.detached.load(Ordering::Relaxed) + self.grading.detached() as u64
+    }
+}

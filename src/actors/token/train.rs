@@ -1,0 +1,142 @@
+//! A whole token run: from a configuration and a run directory to a summary.
+
+use std::sync::Arc;
+
+use super::build::{Prepared, build};
+use super::language_model::LanguageModel;
+use super::learner::TokenLearnerRole;
+use super::monitor::TokenMonitor;
+use super::run::TokenRun;
+use super::tree::{run_token_serial, token_tree};
+use crate::actors::interrupt::Interrupt;
+use crate::actors::role::Learning;
+use crate::actors::run_dir::RunDir;
+use crate::actors::threaded::{Ending, run_tree};
+use crate::actors::train::TrainOptions;
+use crate::actors::train_error::TrainError;
+use crate::config::TokenConfig;
+use crate::env::task::TaskRegistry;
+use crate::telemetry::{
+    MetricsServer, Progress, RunOutcome, RunStatus, StatusBoard, TokenMetrics, TokenSummary, write_report,
+};
+
+/// Trains until a stop condition, a signal or a failure; the summary is also in the run directory. A run that failed
+/// after it started is an `Ok` with that status.
+///
+/// # Errors
+/// When the run cannot start, or its files cannot be written.
+pub fn train_tokens(
+    config: TokenConfig,
+    registry: &TaskRegistry,
+    options: &TrainOptions,
+) -> Result<TokenSummary, TrainError> {
+    config.check(registry)?;
+    let task = config.make_task(registry)?;
+    let model = LanguageModel::open(&config, &*task)?;
+    config.check_model(&model)?;
+    let metrics = Arc::new(TokenMetrics::new(&config.task.name));
+    let board = Arc::new(StatusBoard::default());
+    // Before the directory, like all that can refuse to start, so that a port in use leaves nothing behind.
+    let server = MetricsServer::start(config.telemetry.listen, Arc::clone(&metrics) as _, Arc::clone(&board))?;
+    let run_dir = RunDir::prepare_for(&options.run_dir, options.resume, |path| {
+        TokenSummary::read(path).ok().filter(|summary| config.stop.is_complete(summary)).is_some()
+    })?;
+    if run_dir.is_completed() {
+        eprintln!("{} is complete already; nothing to do", options.run_dir.display());
+        return Ok(TokenSummary::read(run_dir.path())?);
+    }
+    board.set(RunStatus { run: run_dir.name(), env: config.task.name.clone(), ..RunStatus::of_tokens() });
+    if let Some(server) = &server {
+        eprintln!("metrics and status: http://{}/", server.address());
+        run_dir.note_address(server.address())?;
+    }
+
+    let interrupt = Interrupt::listen();
+    let Prepared { run, mut learner, generators } =
+        build(config, task, model, &metrics, &run_dir, options, &interrupt)?;
+    let earlier_seconds = learner.wall_seconds();
+    let progress = Progress::new(run.config.telemetry.progress);
+    let mut monitor = TokenMonitor::new(Arc::clone(&run), progress, Arc::clone(&board), earlier_seconds);
+    let (ending, role) = if options.serial {
+        let ending = run_token_serial(&run, &mut learner, generators, &interrupt, &mut monitor);
+        (ending, Some(learner))
+    } else {
+        let tree = token_tree(&run, generators);
+        run_tree(tree, learner, &interrupt, &mut monitor)
+    };
+    drop(monitor);
+    let summary = conclude(&run, &run_dir, ending, role, earlier_seconds)?;
+    board.set(RunStatus { outcome: Some(summary.status), ..board.get() });
+    if let Some(server) = server {
+        server.stop();
+    }
+    Ok(summary)
+}
+
+/// Closes the books, evaluates the final parameters, and writes summary and report.
+fn conclude(
+    run: &Arc<TokenRun>,
+    run_dir: &RunDir,
+    ending: Ending,
+    role: Option<TokenLearnerRole>,
+    earlier_seconds: f64,
+) -> Result<TokenSummary, TrainError> {
+    let (mut status, mut cause) = match ending {
+        Ending::Completed(cause) => (RunOutcome::Completed, cause),
+        Ending::Interrupted(cause) => (RunOutcome::Interrupted, cause),
+        Ending::Failed(cause) => (RunOutcome::Failed, cause),
+    };
+    let mut summary = TokenSummary {
+        updates: run.bus.latest().version.0,
+        wall_seconds: earlier_seconds,
+        epochs: u64::from(run.plane.epochs()),
+        grading_errors: run.plane.counts().grading_errors,
+        ..TokenSummary::default()
+    };
+    run.plane.close();
+    if let Some(mut role) = role {
+        if let (RunOutcome::Completed, Some(condition)) = (status, role.complete()) {
+            condition.clone_into(&mut cause);
+        }
+        summary.updates = role.version().0;
+        summary.wall_seconds = role.wall_seconds();
+        summary.reward_mean = role.journal().reward_mean();
+        summary.lag_mean = role.journal().lag_mean();
+        summary.lag_max = role.journal().lag_max;
+        summary.eval_mean = role.journal().eval_mean;
+        let problems = run.config.evaluation.final_problems;
+        if status == RunOutcome::Completed && problems > 0 {
+            match role.evaluate(problems) {
+                Ok(None) => {}
+                Ok(Some(evaluation)) => {
+                    summary.eval_mean = Some(evaluation.mean());
+                    summary.eval_accuracy = Some(evaluation.accuracy());
+                }
+                Err(error) => {
+                    (status, cause) =
+                        (RunOutcome::Failed, format!("evaluation of the final parameters: {error}"));
+                }
+            }
+        }
+        role.finish()?;
+    }
+    // What the learner still held was booked when it went; what is left belongs to threads left behind.
+    run.ledger.close();
+    let ledger = run.ledger.snapshot();
+    run.metrics.observe_ledger(&ledger);
+    if run.detached() > 0 {
+        tracing::warn!("{} thread(s) were left behind inside the task", run.detached());
+    }
+    summary.status = status;
+    summary.cause = cause;
+    summary.tokens = ledger.submitted.steps;
+    if summary.wall_seconds > 0.0 {
+        summary.tokens_per_second = summary.tokens as f64 / summary.wall_seconds;
+    }
+    summary.ledger = ledger.into();
+    summary.restarts = run.restarts();
+    summary.write(run_dir.path())?;
+    write_report(run_dir.path())?;
+    Ok(summary)
+}
+

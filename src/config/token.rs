@@ -1,0 +1,151 @@
+//! The configuration of a token run: a language model generates, is graded, and learns.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{CheckpointConfig, Fault, RestartConfig, TelemetryConfig};
+use crate::actors::token::{GradingConfig, TokenEvaluationConfig};
+use crate::generate::EngineConfig;
+use crate::learner::token::TokenLearnerConfig;
+use crate::ops::Sampling;
+use crate::policy::DecoderConfig;
+use crate::schedule::ScheduleConfig;
+
+/// Which task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TaskConfig {
+    /// Registered name; `forebay tasks` lists them.
+    pub name: String,
+    /// Options of that task.
+    #[schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")]
+    pub options: toml::Table,
+    /// Whether a finite task's problems are taken in another order in each pass.
+    pub shuffle: bool,
+}
+
+impl Default for TaskConfig {
+    fn default() -> Self {
+        Self { name: "reverse".into(), options: toml::Table::new(), shuffle: true }
+    }
+}
+
+/// Which language model.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelConfig {
+    /// A Hugging Face directory or a GGUF file to start from; `~` and `${NAME}` are filled in. Absent: a model from
+    /// scratch, with a token for each character of the task.
+    pub path: Option<PathBuf>,
+    /// Shape of a model from scratch; its vocabulary is that of the task's characters.
+    pub decoder: DecoderConfig,
+    /// Longest context that is used; absent: all that the model has.
+    pub context: Option<usize>,
+}
+
+/// How answers are generated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GenerateConfig {
+    /// Most tokens that the model may write for an answer, all its turns together.
+    pub max_new_tokens: usize,
+    /// Sampling temperature.
+    pub temperature: f64,
+    /// Strings that end an answer, beside the model's own end tokens.
+    pub stop: Vec<String>,
+    /// CPU threads of the generator.
+    pub threads: usize,
+    /// The engine.
+    pub engine: EngineConfig,
+    /// Sample with weights rounded to bfloat16, to study a mismatch between generation and training.
+    pub bf16_weights: bool,
+}
+
+impl Default for GenerateConfig {
+    fn default() -> Self {
+        Self {
+            max_new_tokens: 32,
+            temperature: 1.0,
+            stop: Vec::new(),
+            threads: 1,
+            engine: EngineConfig::default(),
+            bf16_weights: false,
+        }
+    }
+}
+
+impl GenerateConfig {
+    /// How training answers are sampled: from the whole distribution.
+    #[must_use]
+    pub fn sampling(&self) -> Sampling {
+        Sampling { temperature: self.temperature, ..Sampling::default() }
+    }
+}
+
+/// Learning from demonstrations before reinforcement learning begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WarmupConfig {
+    /// Updates; 0: no warm-up.
+    pub updates: u64,
+    /// Demonstrations of an update.
+    pub batch: usize,
+    /// Learning rate.
+    pub learning_rate: f64,
+}
+
+impl Default for WarmupConfig {
+    fn default() -> Self {
+        Self { updates: 0, batch: 64, learning_rate: 1e-3 }
+    }
+}
+
+/// When a token run is complete: at the first of these that is reached. At least one must be given.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TokenStopConfig {
+    /// Tokens generated.
+    pub tokens: Option<u64>,
+    /// Learner updates.
+    pub updates: Option<u64>,
+    /// Seconds of training, all sessions of a resumed run together.
+    pub seconds: Option<f64>,
+    /// Mean reward of the last 10 updates.
+    pub target_reward: Option<f64>,
+}
+
+/// A whole token run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TokenConfig {
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The task.
+    pub task: TaskConfig,
+    /// The language model.
+    pub model: ModelConfig,
+    /// How answers are generated.
+    pub generate: GenerateConfig,
+    /// How answers are graded.
+    pub grading: GradingConfig,
+    /// How generation and learning take turns.
+    pub schedule: ScheduleConfig,
+    /// Learning from demonstrations before reinforcement learning begins.
+    pub warmup: WarmupConfig,
+    /// How answers become updates.
+    pub learner: TokenLearnerConfig,
+    /// When the run is complete.
+    pub stop: TokenStopConfig,
+    /// Evaluation on problems that are not learned from.
+    pub evaluation: TokenEvaluationConfig,
+    /// Checkpoints.
+    pub checkpoint: CheckpointConfig,
+    /// Restarts of failed generators.
+    pub supervision: RestartConfig,
+    /// Metrics, files and progress.
+    pub telemetry: TelemetryConfig,
+    /// Deliberate faults, for tests and demonstrations.
+    pub faults: Vec<Fault>,
+}

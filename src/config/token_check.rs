@@ -1,0 +1,183 @@
+//! Checks of a token run's settings that concern more than one field, or a field and the task or model.
+
+use std::sync::Arc;
+
+use super::TokenConfig;
+use super::check::{Contradiction, refuse};
+use crate::actors::TrainError;
+use crate::actors::token::LanguageModel;
+use crate::env::task::{Split, Task, TaskRegistry};
+use crate::schedule::ScheduleConfig;
+use crate::telemetry::TokenSummary;
+
+impl super::TokenStopConfig {
+    /// Whether a run that ended so would stop at once if it went on under these conditions.
+    #[must_use]
+    pub fn is_complete(&self, summary: &TokenSummary) -> bool {
+        summary.status == crate::telemetry::RunOutcome::Completed
+            && (self.tokens.is_some_and(|limit| summary.tokens >= limit)
+                || self.updates.is_some_and(|limit| summary.updates >= limit)
+                || self.seconds.is_some_and(|limit| summary.wall_seconds >= limit)
+                || self.target_reward.is_some_and(|target| summary.reward_mean >= Some(target)))
+    }
+}
+
+impl TokenConfig {
+    /// Refuses settings that contradict each other or can never work; the first contradiction is named.
+    ///
+    /// # Errors
+    /// The contradiction, with the names of all fields concerned.
+    pub fn check(&self, registry: &TaskRegistry) -> Result<(), Contradiction> {
+        registry.get(&self.task.name).map_err(|error| refuse(&["task.name"], error.to_string()))?;
+        self.check_positive()?;
+        self.check_numbers()?;
+        let stop = &self.stop;
+        let ends = stop.tokens.is_some()
+            || stop.updates.is_some()
+            || stop.seconds.is_some()
+            || stop.target_reward.is_some();
+        if !ends {
+            return Err(refuse(
+                &["stop"],
+                "the run would never end; set tokens, updates, seconds or target_reward",
+            ));
+        }
+        let engine = &self.generate.engine;
+        engine.validate().map_err(|error| refuse(&["generate.engine"], error.to_string()))?;
+        self.check_learner()?;
+        self.check_schedule()
+    }
+
+    fn check_positive(&self) -> Result<(), Contradiction> {
+        let counts = [
+            ("generate.max_new_tokens", self.generate.max_new_tokens),
+            ("generate.threads", self.generate.threads),
+            ("grading.threads", self.grading.threads),
+            ("learner.prompts", self.learner.prompts),
+            ("learner.group_size", self.learner.group_size),
+            ("learner.epochs", self.learner.epochs),
+            ("learner.minibatches", self.learner.minibatches),
+            ("learner.microbatch_tokens", self.learner.microbatch_tokens),
+            ("learner.threads", self.learner.threads),
+            ("evaluation.problems", self.evaluation.problems),
+            ("warmup.batch", self.warmup.batch),
+        ];
+        match counts.iter().find(|(_, count)| *count == 0) {
+            Some((field, _)) => Err(refuse(&[field], "must be at least 1")),
+            None if self.learner.group_size > usize::from(u16::MAX) => {
+                Err(refuse(&["learner.group_size"], "must be at most 65535"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_numbers(&self) -> Result<(), Contradiction> {
+        let positive = [
+            ("generate.temperature", self.generate.temperature),
+            ("grading.timeout_seconds", self.grading.timeout_seconds),
+            ("learner.schedule.learning_rate", self.learner.schedule.learning_rate),
+            ("warmup.learning_rate", self.warmup.learning_rate),
+            ("learner.clip_norm", self.learner.clip_norm.unwrap_or(1.0)),
+            ("learner.critic.clip", self.learner.critic.clip.unwrap_or(1.0)),
+            ("stop.seconds", self.stop.seconds.unwrap_or(1.0)),
+        ];
+        for (field, value) in positive {
+            if !(value.is_finite() && value > 0.0) {
+                return Err(refuse(&[field], format!("is {value}, must be a positive number")));
+            }
+        }
+        let not_negative = [
+            ("evaluation.temperature", self.evaluation.temperature),
+            ("learner.reward_kl", self.learner.reward_kl),
+            ("learner.critic.coefficient", self.learner.critic.coefficient),
+        ];
+        for (field, value) in not_negative {
+            if !(value.is_finite() && value >= 0.0) {
+                return Err(refuse(&[field], format!("is {value}, must be 0 or a positive number")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_learner(&self) -> Result<(), Contradiction> {
+        let learner = &self.learner;
+        learner.loss.validate().map_err(|error| refuse(&["learner.loss"], error.to_string()))?;
+        learner.advantage.validate().map_err(|error| refuse(&["learner.advantage"], error.to_string()))?;
+        learner.optimizer.validate().map_err(|error| refuse(&["learner.optimizer"], error.to_string()))?;
+        if learner.advantage.is_group_relative() && learner.group_size < 2 {
+            return Err(refuse(
+                &["learner.advantage", "learner.group_size"],
+                "answers are compared within their group, so there must be at least 2 of them; or take a `reinforce` \
+                 or `skip_observation_gae` advantage",
+            ));
+        }
+        if learner.drop_zero_variance && !learner.advantage.is_group_relative() {
+            return Err(refuse(
+                &["learner.drop_zero_variance", "learner.advantage"],
+                "a group whose rewards are alike still teaches something with this advantage",
+            ));
+        }
+        if learner.minibatches > learner.prompts {
+            return Err(refuse(
+                &["learner.minibatches", "learner.prompts"],
+                format!("{} groups cannot be cut into {} parts", learner.prompts, learner.minibatches),
+            ));
+        }
+        if learner.loss.needs().teacher {
+            return Err(refuse(&["learner.loss.objective"], "distillation needs a teacher, which cannot be set yet"));
+        }
+        Ok(())
+    }
+
+    fn check_schedule(&self) -> Result<(), Contradiction> {
+        let learner = &self.learner;
+        if let (ScheduleConfig::Async { .. }, Some(_)) = (&self.schedule, learner.forced_lag) {
+            return Err(refuse(
+                &["learner.forced_lag", "schedule.kind"],
+                "a forced lag sets the schedule itself; leave schedule.kind = \"sync\"",
+            ));
+        }
+        if let (Some(forced), Some(most)) = (learner.forced_lag, learner.max_lag)
+            && most < forced
+        {
+            return Err(refuse(
+                &["learner.forced_lag", "learner.max_lag"],
+                format!("batches that are {forced} updates late would all be dropped"),
+            ));
+        }
+        if let (ScheduleConfig::OneStep, Some(0)) = (&self.schedule, learner.max_lag) {
+            return Err(refuse(
+                &["schedule.kind", "learner.max_lag"],
+                "every batch is one update late, so all would be dropped",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The task that is configured.
+    ///
+    /// # Errors
+    /// When its options are refused or its dataset cannot be read.
+    pub fn make_task(&self, registry: &TaskRegistry) -> Result<Arc<dyn Task>, TrainError> {
+        registry.make(&self.task.name, &self.task.options, self.seed).map_err(|error| TrainError::Task(error.to_string()))
+    }
+
+    /// Refuses a model that does not fit the rest.
+    ///
+    /// # Errors
+    /// As for [`TokenConfig::check`].
+    pub fn check_model(&self, model: &LanguageModel, task: &dyn Task) -> Result<(), Contradiction> {
+        let context = model.decoder.config().context;
+        let cache = self.generate.engine.cache_tokens;
+        if cache < self.generate.max_new_tokens.min(context) {
+            return Err(refuse(
+                &["generate.engine.cache_tokens", "generate.max_new_tokens"],
+                format!("a cache of {cache} positions cannot hold one answer"),
+            ));
+        }
+        if self.warmup.updates > 0 && task.is_empty(Split::Train) {
+            return Err(refuse(&["warmup.updates", "task"], "the task has no training problems"));
+        }
+        Ok(())
+    }
+}

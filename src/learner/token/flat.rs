@@ -1,0 +1,135 @@
+//! Groups as the flat arrays that objectives read: one row for each trajectory, one entry for each token after its
+//! prompt.
+
+use std::ops::Range;
+
+use super::batch::{Shape, TokenBatch};
+use crate::policy::Place;
+use crate::trajectory::{Finish, Group, Version};
+
+/// Flat arrays of a batch or a part of it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Flat {
+    pub(super) rows: Vec<Range<usize>>,
+    /// Label of each row's prompt.
+    pub(super) prompts: Vec<usize>,
+    /// Reward of each row.
+    pub(super) rewards: Vec<Option<f64>>,
+    /// Actions of rows that are learned from.
+    pub(super) mask: Vec<bool>,
+    pub(super) behaviour: Vec<f32>,
+    pub(super) versions: Vec<Version>,
+    /// Filled in when they are known; empty before.
+    pub(super) advantages: Vec<f32>,
+    pub(super) proximal: Vec<f32>,
+    pub(super) reference: Vec<f32>,
+    /// The critic's values at the start of the step, and what they should be.
+    pub(super) values: Vec<f32>,
+    pub(super) value_targets: Vec<f32>,
+    /// First row of each group.
+    first_rows: Vec<usize>,
+}
+
+impl Flat {
+    /// All rows of some groups, in order. Rows without a reward are not learned from, nor, with `mask_truncated`, those
+    /// that were cut off.
+    pub(super) fn new(groups: &[&Group], mask_truncated: bool) -> Self {
+        let mut flat = Self::default();
+        for (prompt, group) in groups.iter().enumerate() {
+            flat.first_rows.push(flat.rows.len());
+            for member in &group.members {
+                let start = flat.mask.len();
+                let cut_off = member.finish.is_some_and(|finish: Finish| !finish.is_terminal());
+                let learned = member.reward.is_some() && !(mask_truncated && cut_off);
+                flat.mask.extend(member.is_action.iter().map(|&action| action && learned));
+                flat.behaviour.extend_from_slice(&member.log_probs);
+                flat.versions.extend_from_slice(&member.versions);
+                flat.rows.push(start..flat.mask.len());
+                flat.prompts.push(prompt);
+                flat.rewards.push(member.reward.as_ref().map(|reward| reward.value));
+            }
+        }
+        flat
+    }
+
+    /// Number of tokens.
+    pub(super) fn tokens(&self) -> usize {
+        self.mask.len()
+    }
+
+    /// Row of a trajectory.
+    pub(super) fn row(&self, place: &Place) -> usize {
+        self.first_rows[place.group] + place.member
+    }
+
+    /// Entry of a token.
+    pub(super) fn entry(&self, place: &Place) -> usize {
+        self.rows[self.row(place)].start + place.token
+    }
+
+    pub(super) fn shape(&self) -> Shape<'_> {
+        Shape { rows: &self.rows, prompts: &self.prompts, mask: &self.mask, rewards: Some(&self.rewards) }
+    }
+
+    /// What an objective reads, with the current log-probabilities and entropies.
+    pub(super) fn batch<'a>(
+        &'a self,
+        log_probs: &'a [f32],
+        entropies: &'a [f32],
+        version: Version,
+    ) -> TokenBatch<'a, f32> {
+        let known = |values: &'a [f32]| (!values.is_empty()).then_some(values);
+        TokenBatch {
+            advantages: known(&self.advantages),
+            proximal: known(&self.proximal),
+            reference: known(&self.reference),
+            entropies: Some(entropies),
+            versions: Some(&self.versions),
+            version,
+            ..TokenBatch::new(self.shape(), log_probs, &self.behaviour)
+        }
+    }
+
+    /// The part of some groups, in the order given.
+    pub(super) fn of_groups(&self, groups: &[usize]) -> Self {
+        let end = |group: usize| self.first_rows.get(group + 1).copied().unwrap_or(self.rows.len());
+        let mut first_rows = Vec::with_capacity(groups.len());
+        let mut rows = Vec::new();
+        for &group in groups {
+            first_rows.push(rows.len());
+            rows.extend(self.first_rows[group]..end(group));
+        }
+        Self { first_rows, ..self.select(&rows) }
+    }
+
+    /// The part of some rows, in the order given; places no longer apply to it.
+    pub(super) fn select(&self, rows: &[usize]) -> Self {
+        fn gather<T: Copy>(values: &[T], ranges: &[Range<usize>]) -> Vec<T> {
+            if values.is_empty() {
+                return Vec::new();
+            }
+            ranges.iter().flat_map(|range| &values[range.clone()]).copied().collect()
+        }
+        let ranges: Vec<Range<usize>> = rows.iter().map(|&row| self.rows[row].clone()).collect();
+        let mut start = 0;
+        let own = ranges.iter().map(|range| {
+            let own = start..start + range.len();
+            start = own.end;
+            own
+        });
+        Self {
+            rows: own.collect(),
+            prompts: rows.iter().map(|&row| self.prompts[row]).collect(),
+            rewards: rows.iter().map(|&row| self.rewards[row]).collect(),
+            mask: gather(&self.mask, &ranges),
+            behaviour: gather(&self.behaviour, &ranges),
+            versions: gather(&self.versions, &ranges),
+            advantages: gather(&self.advantages, &ranges),
+            proximal: gather(&self.proximal, &ranges),
+            reference: gather(&self.reference, &ranges),
+            values: gather(&self.values, &ranges),
+            value_targets: gather(&self.value_targets, &ranges),
+            first_rows: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Settings of the token learner.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::advantage::TokenAdvantageConfig;
+use super::loss::TokenLossConfig;
+use crate::learner::optimizer::{AdamwConfig, OptimizerConfig};
+use crate::learner::schedule::{ScheduleConfig, ScheduleKind};
+use crate::policy::Checkpointing;
+
+/// The value head and its loss.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CriticConfig {
+    /// Weight of the value loss.
+    pub coefficient: f64,
+    /// How far a value may move from its old one before its gradient stops; absent: as far as it likes.
+    pub clip: Option<f64>,
+    /// Whether an answer that was cut off is worth what the critic says of its last token, instead of its reward alone.
+    pub bootstrap_truncated: bool,
+}
+
+impl Default for CriticConfig {
+    fn default() -> Self {
+        Self { coefficient: 0.5, clip: None, bootstrap_truncated: false }
+    }
+}
+
+/// How answers become updates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TokenLearnerConfig {
+    /// Problems in a batch; one group of answers each.
+    pub prompts: usize,
+    /// Answers to each problem.
+    pub group_size: usize,
+    /// What is minimised.
+    pub loss: TokenLossConfig,
+    /// What is learned from rewards.
+    pub advantage: TokenAdvantageConfig,
+    /// The value head and its loss, for advantages that need values.
+    pub critic: CriticConfig,
+    /// Penalty on the divergence from the reference policy inside the reward, per nat; 0: none.
+    pub reward_kl: f64,
+    /// Passes over each batch.
+    pub epochs: usize,
+    /// Parts that each pass is cut into, by whole groups.
+    pub minibatches: usize,
+    /// The optimiser.
+    pub optimizer: OptimizerConfig,
+    /// Learning rate and its course.
+    pub schedule: ScheduleConfig,
+    /// Largest global norm of a gradient; larger ones are scaled down. Absent: no bound.
+    pub clip_norm: Option<f64>,
+    /// Tokens that go through the model at a time, prompts included; bounds memory, not what is learned.
+    pub microbatch_tokens: usize,
+    /// What is kept of a forward pass for the backward pass.
+    pub checkpointing: Checkpointing,
+    /// Drop groups whose rewards are all alike, and sample others in their place.
+    pub drop_zero_variance: bool,
+    /// Leave answers that were cut off out of the loss.
+    pub mask_truncated: bool,
+    /// Groups with a token older than this many updates are dropped and sampled anew. Absent: no bound.
+    pub max_lag: Option<u64>,
+    /// Learn from every batch exactly this many updates late, for studies. Absent: as the schedule has it.
+    pub forced_lag: Option<u64>,
+    /// CPU threads of the learner's operators.
+    pub threads: usize,
+    /// Every so many updates the log-probabilities of a group are recomputed under the versions that sampled it and
+    /// compared. 0: never.
+    pub check_every: u64,
+}
+
+impl Default for TokenLearnerConfig {
+    fn default() -> Self {
+        Self {
+            prompts: 8,
+            group_size: 8,
+            loss: TokenLossConfig::default(),
+            advantage: TokenAdvantageConfig::default(),
+            critic: CriticConfig::default(),
+            reward_kl: 0.0,
+            epochs: 1,
+            minibatches: 1,
+            optimizer: OptimizerConfig::Adamw(AdamwConfig { weight_decay: 0.0, ..AdamwConfig::default() }),
+            schedule: ScheduleConfig { learning_rate: 1e-4, kind: ScheduleKind::Constant },
+            clip_norm: Some(1.0),
+            microbatch_tokens: 1024,
+            checkpointing: Checkpointing::default(),
+            drop_zero_variance: false,
+            mask_truncated: false,
+            max_lag: None,
+            forced_lag: None,
+            threads: 1,
+            check_every: 0,
+        }
+    }
+}
