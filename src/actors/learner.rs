@@ -137,10 +137,10 @@ impl LearnerRole {
                 continue;
             }
             let behaviour = experience.unroll.versions[0];
-            self.run.metrics.queue_wait_seconds.observe(waited.as_secs_f64());
-            self.run.metrics.lag_in_flight.observe(experience.queued_at.lag_of(behaviour) as f64);
+            self.run.metrics.queue.wait_seconds.observe(waited.as_secs_f64());
+            self.run.metrics.queue.lag_in_flight.observe(experience.queued_at.lag_of(behaviour) as f64);
             let queued = self.learner.version().lag_of(experience.queued_at);
-            self.run.metrics.lag_in_queue.observe(queued as f64);
+            self.run.metrics.queue.lag_in_queue.observe(queued as f64);
             let share = waited.as_secs_f64() / batch_unrolls as f64;
             *self.record.queue_wait_seconds.get_or_insert_default() += share;
             self.batch.push(experience);

@@ -59,7 +59,7 @@ impl Monitor {
         for (actor, lag) in run.bus.lags(figures.version).take(run.config.rollout.actors).enumerate() {
             run.metrics.actor(actor as u32).lag.set(lag);
         }
-        run.metrics.queue_depth.set(run.queue_depth() as u64);
+        run.metrics.queue.depth.set(run.queue_depth() as u64);
         run.metrics.observe_ledger(&ledger);
         let stop = &run.config.stop;
         let wall_seconds = self.earlier_seconds + self.started.elapsed().as_secs_f64();
@@ -95,12 +95,12 @@ fn show_busy(run: &Run, last: &Last, now: &Last) {
     };
     let learner = fraction(now.learner_busy, last.learner_busy, 1);
     let rollout = fraction(now.rollout_busy, last.rollout_busy, run.config.rollout.actors);
-    run.metrics.set_busy_fraction("learner", learner);
-    run.metrics.set_busy_fraction("rollout", rollout);
+    run.metrics.roles.set_busy_fraction("learner", learner);
+    run.metrics.roles.set_busy_fraction("rollout", rollout);
     if run.inference_actors() > 0 {
         let inference = fraction(now.inference_busy, last.inference_busy, run.inference_actors());
-        run.metrics.set_busy_fraction("inference", inference);
+        run.metrics.roles.set_busy_fraction("inference", inference);
     }
     // Busy time of the slower side over elapsed time, which is max(T_generate, T_train) / T_step.
-    run.metrics.set_overlap_efficiency(learner.max(rollout).min(1.0));
+    run.metrics.roles.set_overlap_efficiency(learner.max(rollout).min(1.0));
 }

@@ -135,7 +135,7 @@ impl Run {
         let ports = ports.collect();
         let faults =
             (0..actors).map(|actor| Arc::new(ActorFaults::of_actor(&config.faults, actor as u32))).collect();
-        metrics.queue_capacity.set(queue.capacity() as u64);
+        metrics.queue.capacity.set(queue.capacity() as u64);
         Self {
             config,
             registry,
@@ -318,7 +318,7 @@ impl Run {
 
     /// Counts a restart of an actor of this kind.
     pub fn note_restart(&self, kind: &str) {
-        self.metrics.record_restart(kind);
+        self.metrics.roles.record_restart(kind);
         *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry(kind.into()).or_default() += 1;
     }
 

@@ -1,6 +1,11 @@
 //! What a run shows of itself: Prometheus metrics, the files of the run directory, a progress line, a status page
 //! and a report.
 //!
+//! Both workloads are served by the same writers, server and page: what an update tells is a [`Record`], where a run
+//! stands a [`Snapshot`], what is scraped an [`Exposition`]. Control's are [`UpdateRecord`], [`ProgressSnapshot`],
+//! [`Metrics`] and [`Summary`]; the token workload's are [`TokenRecord`], [`TokenProgress`], [`TokenMetrics`] and
+//! [`TokenSummary`].
+//!
 //! Invariants:
 //! - Everything here is told plain values by whoever drives the run; nothing here knows actors, learner or
 //!   environments, and nothing a run computes depends on what is shown.
@@ -11,6 +16,9 @@
 mod config;
 mod error;
 mod format;
+mod lag;
+mod line_file;
+mod merge;
 mod metrics;
 mod process;
 mod progress;
@@ -18,19 +26,36 @@ mod record;
 mod reference;
 mod report;
 mod run_files;
+mod samples;
 mod server;
+mod snapshot;
+mod status;
 mod summary;
 mod tensorboard;
+mod token_ledger;
+mod token_record;
+mod token_summary;
+mod update_record;
 
 pub use config::{Listen, ProgressMode, TelemetryConfig};
 pub use error::TelemetryError;
-pub use metrics::{ActorMetrics, Metrics};
+pub use lag::LagHistogram;
+pub use metrics::{
+    ActorMetrics, Exposition, GeneratorMetrics, Metrics, QueueMetrics, RoleMetrics, TokenMetrics,
+};
 pub use process::{ProcessUsage, process_usage};
-pub use progress::{Progress, ProgressSnapshot, ProgressWriter};
-pub use record::{LagHistogram, MetricsLine, UpdateRecord};
+pub use progress::{Progress, ProgressWriter, Snapshot};
+pub use record::{MetricsLine, Record};
 pub use reference::{CountGauge, metrics_reference};
 pub use report::write_report;
 pub use run_files::{Cadence, MetricsPosition, MetricsWriter};
-pub use server::{MetricsServer, RunStatus, StatusBoard};
-pub use summary::{RunOutcome, Summary};
+pub use samples::{Sample, SampleWriter};
+pub use server::MetricsServer;
+pub use snapshot::{ProgressSnapshot, TokenProgress};
+pub use status::{RunStatus, StatusBoard, TokenRunStatus};
+pub use summary::{RunOutcome, RunSummary, Summary};
 pub use tensorboard::EventWriter;
+pub use token_ledger::{TokenAmount, TokenLedger};
+pub use token_record::TokenRecord;
+pub use token_summary::TokenSummary;
+pub use update_record::UpdateRecord;

@@ -3,37 +3,23 @@
 use std::io::{self, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
 
 use super::config::ProgressMode;
-use super::format::{duration, si};
+use super::format::duration;
 
 /// Seconds between two plain lines.
 const PLAIN_INTERVAL: f64 = 5.0;
 
 /// Where a run stands, in the few numbers that fit on a line.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct ProgressSnapshot {
-    /// Environment steps taken.
-    pub env_steps: u64,
-    /// Completed updates.
-    pub updates: u64,
+pub trait Snapshot {
     /// Time since the run began, earlier sessions included (seconds).
-    pub wall_seconds: f64,
-    /// Environment steps in a second, over the last seconds.
-    pub steps_per_second: f64,
-    /// Mean return of the last 100 episodes.
-    pub return_mean: Option<f64>,
-    /// Mean return of the last evaluation.
-    pub eval_mean: Option<f64>,
-    /// Mean lag of the steps consumed last (updates).
-    pub lag_mean: Option<f64>,
-    /// Unrolls in the queue.
-    pub queue_depth: u64,
-    /// Unrolls that the queue can hold.
-    pub queue_capacity: u64,
-    /// How far the nearest stop condition is, from 0 to 1; `None` when it cannot be told (a target return).
-    pub fraction_done: Option<f64>,
+    fn wall_seconds(&self) -> f64;
+
+    /// How far the nearest stop condition is, from 0 to 1; `None` when it cannot be told.
+    fn fraction_done(&self) -> Option<f64>;
+
+    /// The figures in the order of their importance, each with its name; those that do not exist yet are left out.
+    fn figures(&self) -> Vec<String>;
 }
 
 /// Shows snapshots; how is fixed when it is made. Cleared from the terminal when dropped.
@@ -69,7 +55,7 @@ impl Progress {
     }
 
     /// Shows where the run stands. Cheap enough to be called several times a second.
-    pub fn update(&mut self, snapshot: &ProgressSnapshot) {
+    pub fn update(&mut self, snapshot: &impl Snapshot) {
         if let Some(line) = self.line(snapshot) {
             // Nothing is lost when standard error is closed.
             let _ = writeln!(io::stderr(), "{line}");
@@ -77,21 +63,21 @@ impl Progress {
     }
 
     /// Brings a live display up to date, or returns the plain line when one is due.
-    fn line(&mut self, snapshot: &ProgressSnapshot) -> Option<String> {
+    fn line(&mut self, snapshot: &impl Snapshot) -> Option<String> {
         self.origin =
-            self.origin.or(snapshot.fraction_done.map(|fraction| (snapshot.wall_seconds, fraction)));
+            self.origin.or(snapshot.fraction_done().map(|fraction| (snapshot.wall_seconds(), fraction)));
         let remaining = self.remaining_seconds(snapshot);
         match &mut self.display {
             Display::Live(bar) => {
-                let fraction = snapshot.fraction_done.unwrap_or_default().clamp(0.0, 1.0);
+                let fraction = snapshot.fraction_done().unwrap_or_default().clamp(0.0, 1.0);
                 bar.set_message(describe(snapshot, remaining));
                 bar.set_position((fraction * Self::BAR_STEPS as f64) as u64);
                 None
             }
-            Display::Plain(due) if snapshot.wall_seconds >= *due => {
-                *due = snapshot.wall_seconds + PLAIN_INTERVAL;
+            Display::Plain(due) if snapshot.wall_seconds() >= *due => {
+                *due = snapshot.wall_seconds() + PLAIN_INTERVAL;
                 let percent =
-                    snapshot.fraction_done.map(|f| format!("{:3.0} %  ", 100.0 * f.clamp(0.0, 1.0)));
+                    snapshot.fraction_done().map(|f| format!("{:3.0} %  ", 100.0 * f.clamp(0.0, 1.0)));
                 Some(format!("{}{}", percent.unwrap_or_default(), describe(snapshot, remaining)))
             }
             Display::Plain(_) | Display::Off => None,
@@ -99,11 +85,11 @@ impl Progress {
     }
 
     /// Time to the nearest stop condition at the mean speed of this process.
-    fn remaining_seconds(&self, snapshot: &ProgressSnapshot) -> Option<f64> {
+    fn remaining_seconds(&self, snapshot: &impl Snapshot) -> Option<f64> {
         let (then, fraction_then) = self.origin?;
-        let fraction = snapshot.fraction_done?;
+        let fraction = snapshot.fraction_done()?;
         let gained = fraction - fraction_then;
-        (gained > 0.0).then(|| (snapshot.wall_seconds - then) * (1.0 - fraction).max(0.0) / gained)
+        (gained > 0.0).then(|| (snapshot.wall_seconds() - then) * (1.0 - fraction).max(0.0) / gained)
     }
 
     /// A writer to standard error for log lines, which a live display makes room for.
@@ -131,22 +117,9 @@ fn live_bar() -> ProgressBar {
     ProgressBar::with_draw_target(Some(Progress::BAR_STEPS), ProgressDrawTarget::stderr()).with_style(style)
 }
 
-fn describe(snapshot: &ProgressSnapshot, remaining_seconds: Option<f64>) -> String {
-    let shown = |name: &str, value: Option<f64>| value.map(|value| format!("{name} {}", si(value)));
-    [
-        Some(format!("{} steps", si(snapshot.env_steps as f64))),
-        Some(format!("{} steps/s", si(snapshot.steps_per_second))),
-        shown("return", snapshot.return_mean),
-        shown("evaluation", snapshot.eval_mean),
-        shown("lag", snapshot.lag_mean),
-        Some(format!("queue {}/{}", snapshot.queue_depth, snapshot.queue_capacity)),
-        Some(format!("{} updates", si(snapshot.updates as f64))),
-        remaining_seconds.map(|seconds| format!("{} left", duration(seconds))),
-    ]
-    .into_iter()
-    .flatten()
-    .collect::<Vec<_>>()
-    .join("  ")
+fn describe(snapshot: &impl Snapshot, remaining_seconds: Option<f64>) -> String {
+    let remaining = remaining_seconds.map(|seconds| format!("{} left", duration(seconds)));
+    snapshot.figures().into_iter().chain(remaining).collect::<Vec<_>>().join("  ")
 }
 
 /// Standard error, shared with a live display.
@@ -169,6 +142,7 @@ impl Write for ProgressWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::ProgressSnapshot;
 
     fn snapshot(wall_seconds: f64, fraction_done: Option<f64>) -> ProgressSnapshot {
         ProgressSnapshot {

@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use prometheus::core::{AtomicU64, Collector, GenericGauge, GenericGaugeVec, MetricVec, MetricVecBuilder};
 use prometheus::{
     Counter, CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
-    Registry,
+    Registry, TextEncoder,
 };
 
-use super::metrics::Metrics;
+use super::metrics::{Metrics, TokenMetrics};
 
 /// The common beginning of all names.
 const PREFIX: &str = "forebay";
@@ -28,7 +28,7 @@ pub(super) struct Description {
     name: String,
     kind: &'static str,
     labels: Vec<String>,
-    help: &'static str,
+    help: String,
 }
 
 /// A gauge that shows nothing until it has a value.
@@ -51,9 +51,10 @@ impl LateGauge {
 ///
 /// Names, labels and buckets are constants of this crate, so a refusal is a mistake in it: declaring panics then,
 /// which the first test that makes a [`Metrics`] shows.
+#[derive(Debug)]
 pub(super) struct Registrar {
-    pub registry: Registry,
-    pub descriptions: Vec<Description>,
+    registry: Registry,
+    descriptions: Vec<Description>,
 }
 
 impl Registrar {
@@ -63,43 +64,51 @@ impl Registrar {
         Self { registry, descriptions: Vec::new() }
     }
 
+    /// Everything declared so far in Prometheus' text format.
+    pub fn encode(&self) -> String {
+        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_else(|error| {
+            tracing::warn!("cannot encode metrics: {error}");
+            String::new()
+        })
+    }
+
     /// Events, by labels.
-    pub fn counters(&mut self, name: &str, help: &'static str, labels: &[&str]) -> IntCounterVec {
+    pub fn counters(&mut self, name: &str, help: impl Into<String>, labels: &[&str]) -> IntCounterVec {
         self.declare("counter", name, help, labels, |options| IntCounterVec::new(options, labels))
     }
 
     /// Events.
-    pub fn counter(&mut self, name: &str, help: &'static str) -> IntCounter {
+    pub fn counter(&mut self, name: &str, help: impl Into<String>) -> IntCounter {
         unlabelled(&self.counters(name, help, &[]))
     }
 
     /// Seconds, by labels.
-    pub fn second_counters(&mut self, name: &str, help: &'static str, labels: &[&str]) -> CounterVec {
+    pub fn second_counters(&mut self, name: &str, help: impl Into<String>, labels: &[&str]) -> CounterVec {
         self.declare("counter", name, help, labels, |options| CounterVec::new(options, labels))
     }
 
     /// Seconds.
-    pub fn second_counter(&mut self, name: &str, help: &'static str) -> Counter {
+    pub fn second_counter(&mut self, name: &str, help: impl Into<String>) -> Counter {
         unlabelled(&self.second_counters(name, help, &[]))
     }
 
     /// Whole numbers that go up and down, by labels.
-    pub fn gauges(&mut self, name: &str, help: &'static str, labels: &[&str]) -> CountGaugeVec {
+    pub fn gauges(&mut self, name: &str, help: impl Into<String>, labels: &[&str]) -> CountGaugeVec {
         self.declare("gauge", name, help, labels, |options| CountGaugeVec::new(options, labels))
     }
 
     /// A whole number that goes up and down.
-    pub fn gauge(&mut self, name: &str, help: &'static str) -> CountGauge {
+    pub fn gauge(&mut self, name: &str, help: impl Into<String>) -> CountGauge {
         unlabelled(&self.gauges(name, help, &[]))
     }
 
     /// Fractions and the like, by labels.
-    pub fn float_gauges(&mut self, name: &str, help: &'static str, labels: &[&str]) -> GaugeVec {
+    pub fn float_gauges(&mut self, name: &str, help: impl Into<String>, labels: &[&str]) -> GaugeVec {
         self.declare("gauge", name, help, labels, |options| GaugeVec::new(options, labels))
     }
 
     /// A number that may not exist yet, with the values of its labels.
-    pub fn late_gauge(&mut self, name: &str, help: &'static str, labels: &[(&str, &str)]) -> LateGauge {
+    pub fn late_gauge(&mut self, name: &str, help: impl Into<String>, labels: &[(&str, &str)]) -> LateGauge {
         let names: Vec<_> = labels.iter().map(|&(name, _)| name).collect();
         let gauges = self.float_gauges(name, help, &names);
         LateGauge { gauges, label_values: labels.iter().map(|&(_, value)| value.to_owned()).collect() }
@@ -109,7 +118,7 @@ impl Registrar {
     pub fn histograms(
         &mut self,
         name: &str,
-        help: &'static str,
+        help: impl Into<String>,
         labels: &[&str],
         bounds: &[f64],
     ) -> HistogramVec {
@@ -119,7 +128,7 @@ impl Registrar {
     }
 
     /// A distribution with these upper bounds.
-    pub fn histogram(&mut self, name: &str, help: &'static str, bounds: &[f64]) -> Histogram {
+    pub fn histogram(&mut self, name: &str, help: impl Into<String>, bounds: &[f64]) -> Histogram {
         unlabelled(&self.histograms(name, help, &[], bounds))
     }
 
@@ -127,15 +136,16 @@ impl Registrar {
         &mut self,
         kind: &'static str,
         name: &str,
-        help: &'static str,
+        help: impl Into<String>,
         labels: &[&str],
         make: impl FnOnce(Opts) -> prometheus::Result<C>,
     ) -> C {
+        let help = help.into();
         self.descriptions.push(Description {
             name: format!("{PREFIX}_{name}"),
             kind,
             labels: labels.iter().map(|&label| label.to_owned()).collect(),
-            help,
+            help: help.clone(),
         });
         let instrument = make(Opts::new(name, help)).expect("a name and labels that Prometheus accepts");
         self.registry.register(Box::new(instrument.clone())).expect("a name that is declared once");
@@ -156,13 +166,18 @@ pub fn metrics_reference() -> String {
          A run serves these at `http://127.0.0.1:9464/metrics` (`telemetry.listen`) in Prometheus' text format. Time \
          is in seconds, memory in bytes; a lag is counted in learner updates. A gauge without a value yet (a return \
          before the first episode has ended) is absent. Counters start at zero when the process starts, except those \
-         of the ledger (`forebay_dropped_…`), which a resumed run continues.\n\n\
-         | Metric | Type | Labels | Meaning |\n|---|---|---|---|\n",
+         of the ledger (`forebay_dropped_…`), which a resumed run continues. What both workloads have goes by the \
+         same name in both.\n",
     );
-    for Description { name, kind, labels, help } in Metrics::new("").descriptions() {
-        let labels = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+    let (control, token) = (Metrics::new(""), TokenMetrics::new(""));
+    for (title, instruments) in [("Control runs", control.instruments()), ("Token runs", token.instruments())]
+    {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {help} |");
+        let _ = writeln!(text, "\n## {title}\n\n| Metric | Type | Labels | Meaning |\n|---|---|---|---|");
+        for Description { name, kind, labels, help } in &instruments.descriptions {
+            let labels = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+            let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {help} |");
+        }
     }
     text
 }
@@ -184,10 +199,26 @@ mod tests {
 
     #[test]
     fn names_carry_the_prefix_and_counters_end_in_total() {
-        let metrics = Metrics::new("");
-        for Description { name, kind, .. } in metrics.descriptions() {
-            assert!(name.starts_with("forebay_"), "{name}");
-            assert_eq!(*kind == "counter", name.ends_with("_total"), "{name}");
+        let (control, token) = (Metrics::new(""), TokenMetrics::new(""));
+        for instruments in [control.instruments(), token.instruments()] {
+            for Description { name, kind, .. } in &instruments.descriptions {
+                assert!(name.starts_with("forebay_"), "{name}");
+                assert_eq!(*kind == "counter", name.ends_with("_total"), "{name}");
+            }
         }
+    }
+
+    #[test]
+    fn an_instrument_of_both_workloads_has_one_type_and_one_set_of_labels() {
+        let (control, token) = (Metrics::new(""), TokenMetrics::new(""));
+        let mut shared = 0;
+        for ours in &token.instruments().descriptions {
+            for theirs in control.instruments().descriptions.iter().filter(|theirs| theirs.name == ours.name)
+            {
+                assert_eq!((ours.kind, &ours.labels), (theirs.kind, &theirs.labels), "{}", ours.name);
+                shared += 1;
+            }
+        }
+        assert!(shared >= 20, "only {shared} are shared");
     }
 }

@@ -15,8 +15,8 @@ use self::chart::{Chart, Mark, Series, bars};
 use self::page::Page;
 use self::scale::Quantity;
 use self::series::binned;
-use super::record::{LagHistogram, MetricsLine, UpdateRecord};
 use super::run_files::{read_metrics, write_atomically};
+use super::{LagHistogram, MetricsLine, UpdateRecord};
 use super::{Summary, TelemetryError};
 
 /// Writes `report.html` from the files of a run directory: `metrics.jsonl`, `summary.json` and `config.toml`, the
@@ -25,7 +25,7 @@ use super::{Summary, TelemetryError};
 /// # Errors
 /// When `metrics.jsonl` is missing, a file is damaged, or the page cannot be written.
 pub fn write_report(run_dir: &Path) -> Result<PathBuf, TelemetryError> {
-    let lines = read_metrics(run_dir)?;
+    let lines = read_metrics::<UpdateRecord>(run_dir)?;
     let summary = optional(Summary::read(run_dir))?;
     let config_path = run_dir.join("config.toml");
     let config = optional(std::fs::read_to_string(&config_path).map_err(TelemetryError::read(&config_path)))?;
@@ -109,7 +109,7 @@ fn throughput(lines: &[MetricsLine]) -> String {
         series: vec![Series {
             name: "steps/s",
             mark: Mark::Line,
-            points: by_time(lines, |line| line.steps_per_second),
+            points: by_time(lines, |line| line.per_second),
         }],
     }
     .render()
@@ -228,7 +228,7 @@ mod tests {
                     ..Default::default()
                 };
                 record.add_lag(update % 3, 80);
-                MetricsLine { record, merged_updates: 1, steps_per_second: Some(1e3) }.to_json() + "\n"
+                MetricsLine { record, merged_updates: 1, per_second: Some(1e3) }.to_json() + "\n"
             })
             .collect();
         std::fs::write(dir.path().join("metrics.jsonl"), lines).unwrap();

@@ -1,12 +1,11 @@
 //! The HTTP server of a run: `/metrics` for Prometheus, `/healthz`, and a status page at `/`.
 //!
 //! It lives on one thread with a runtime of its own, so that a scrape neither waits for nor delays the run, and it
-//! only reads: [`Metrics`] and a [`StatusBoard`] that the run's thread writes to.
+//! only reads: what an [`Exposition`] renders, and a [`StatusBoard`] that the run's thread writes to.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,45 +16,10 @@ use axum::routing::get;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::{Listen, Metrics, ProgressSnapshot, RunOutcome, TelemetryError};
-use crate::trajectory::LedgerSnapshot;
+use super::{Exposition, Listen, StatusBoard, TelemetryError};
 
 /// How long `stop` waits for a slow reader.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
-
-/// What the status page shows.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct RunStatus {
-    /// Name of the run: that of its directory.
-    pub run: String,
-    /// Registered name of the environment.
-    pub env: String,
-    /// How the run ended, `None` while it goes on.
-    pub outcome: Option<RunOutcome>,
-    /// Where it stands.
-    pub progress: ProgressSnapshot,
-    /// What became of every unroll and step.
-    pub ledger: LedgerSnapshot,
-    /// Restarts by kind of actor.
-    pub restarts: BTreeMap<String, u64>,
-}
-
-/// The status as of now, shared between the run and the server.
-#[derive(Debug, Default)]
-pub struct StatusBoard(Mutex<RunStatus>);
-
-impl StatusBoard {
-    /// Replaces the status.
-    pub fn set(&self, status: RunStatus) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = status;
-    }
-
-    /// The status as it was last set.
-    #[must_use]
-    pub fn get(&self) -> RunStatus {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
 
 /// A running server; stops when dropped.
 #[derive(Debug)]
@@ -70,10 +34,10 @@ impl MetricsServer {
     ///
     /// # Errors
     /// When the address that the user set cannot be listened on, or no thread can be started.
-    pub fn start(
+    pub fn start<S: Clone + Serialize + Send + 'static>(
         listen: Listen,
-        metrics: Arc<Metrics>,
-        status: Arc<StatusBoard>,
+        metrics: Arc<impl Exposition>,
+        status: Arc<StatusBoard<S>>,
     ) -> Result<Option<Self>, TelemetryError> {
         let Some(listener) = bind(listen)? else { return Ok(None) };
         let thread_error = |source| TelemetryError::Thread { source };
@@ -159,7 +123,10 @@ async fn serve(listener: TcpListener, routes: Router, mut stopped: watch::Receiv
     }
 }
 
-fn routes(metrics: Arc<Metrics>, status: Arc<StatusBoard>) -> Router {
+fn routes<S: Clone + Serialize + Send + 'static>(
+    metrics: Arc<impl Exposition>,
+    status: Arc<StatusBoard<S>>,
+) -> Router {
     Router::new()
         .route("/", get(|| async { Html(include_str!("status.html")) }))
         .route("/healthz", get(|| async { "ok\n" }))
@@ -185,6 +152,7 @@ mod tests {
     use std::net::TcpStream;
 
     use super::*;
+    use crate::telemetry::{Metrics, RunStatus, TokenMetrics, TokenProgress, TokenRunStatus};
 
     const ANY_PORT: &str = "127.0.0.1:0";
 
@@ -215,6 +183,20 @@ mod tests {
         assert!(get(server.address(), "/status.json").contains("\"run\":\"first\""));
         assert!(get(server.address(), "/").contains("<!doctype html>"));
         assert!(get(server.address(), "/nothing").starts_with("HTTP/1.1 404"));
+    }
+
+    #[test]
+    fn a_token_run_is_served_in_its_own_words() {
+        let status = Arc::new(StatusBoard::default());
+        let progress = TokenProgress { tokens: 1_200, reward_mean: Some(0.5), ..Default::default() };
+        status.set(TokenRunStatus { task: "arithmetic".into(), progress, ..Default::default() });
+        let metrics = Arc::new(TokenMetrics::new("arithmetic"));
+        let listen = Listen::At(ANY_PORT.parse().unwrap());
+        let server = MetricsServer::start(listen, metrics, status).unwrap().unwrap();
+        assert!(get(server.address(), "/metrics").contains("\nforebay_queue_capacity "));
+        let json = get(server.address(), "/status.json");
+        assert!(json.contains("\"task\":\"arithmetic\"") && json.contains("\"tokens\":1200"), "{json}");
+        assert!(!json.contains("env") && !json.contains("return"), "{json}");
     }
 
     #[test]

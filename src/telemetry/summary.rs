@@ -1,12 +1,13 @@
-//! `summary.json`: how a run ended, in one object.
+//! `summary.json`: how a run ended, in one object. Each workload has its own; [`RunSummary`] is either.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
-use super::TelemetryError;
 use super::run_files::write_atomically;
+use super::{TelemetryError, TokenSummary};
 use crate::trajectory::LedgerSnapshot;
 
 /// How a run ended.
@@ -33,7 +34,7 @@ impl RunOutcome {
     }
 }
 
-/// The content of `summary.json`. Every field is always written, `eval_mean` only where an evaluation ran; a mean of
+/// The content of `summary.json` of a control run. Every field is always written, `eval_mean` only where an evaluation ran; a mean of
 /// nothing is null.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -73,26 +74,76 @@ impl Summary {
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&self, run_dir: &Path) -> Result<(), TelemetryError> {
-        let path = run_dir.join(Self::FILE);
-        let mut text = serde_json::to_string_pretty(self)
-            .map_err(|error| TelemetryError::Write { path: path.clone(), source: error.into() })?;
-        text.push('\n');
-        write_atomically(&path, text.as_bytes())
+        write_summary(self, run_dir)
     }
 
-    /// Reads the summary of a run.
+    /// Reads the summary of a control run.
+    ///
+    /// # Errors
+    /// When there is none, it is damaged, or it is that of a token run.
+    pub fn read(run_dir: &Path) -> Result<Self, TelemetryError> {
+        read_summary(run_dir)
+    }
+}
+
+/// The summary of a run of either workload.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunSummary {
+    /// Of a control run.
+    Control(Summary),
+    /// Of a token run.
+    Token(TokenSummary),
+}
+
+impl RunSummary {
+    /// Reads the summary of a run; the field `tokens` tells a token run.
     ///
     /// # Errors
     /// When there is none or it is damaged.
     pub fn read(run_dir: &Path) -> Result<Self, TelemetryError> {
-        let path = run_dir.join(Self::FILE);
-        let text = std::fs::read_to_string(&path).map_err(TelemetryError::read(&path))?;
-        serde_json::from_str(&text).map_err(|source| TelemetryError::Parse {
-            path,
-            line: source.line(),
-            source,
-        })
+        #[derive(Deserialize)]
+        struct Probe {
+            tokens: Option<IgnoredAny>,
+        }
+        match read_summary::<Probe>(run_dir)?.tokens {
+            Some(_) => TokenSummary::read(run_dir).map(Self::Token),
+            None => Summary::read(run_dir).map(Self::Control),
+        }
     }
+
+    /// How the run ended.
+    #[must_use]
+    pub fn status(&self) -> RunOutcome {
+        match self {
+            Self::Control(summary) => summary.status,
+            Self::Token(summary) => summary.status,
+        }
+    }
+
+    /// Why it ended.
+    #[must_use]
+    pub fn cause(&self) -> &str {
+        match self {
+            Self::Control(summary) => &summary.cause,
+            Self::Token(summary) => &summary.cause,
+        }
+    }
+}
+
+/// Writes a summary in place of the one that is there.
+pub(super) fn write_summary(summary: &impl Serialize, run_dir: &Path) -> Result<(), TelemetryError> {
+    let path = run_dir.join(Summary::FILE);
+    let mut text = serde_json::to_string_pretty(summary)
+        .map_err(|error| TelemetryError::Write { path: path.clone(), source: error.into() })?;
+    text.push('\n');
+    write_atomically(&path, text.as_bytes())
+}
+
+/// Reads a summary, or what is asked of it.
+pub(super) fn read_summary<T: DeserializeOwned>(run_dir: &Path) -> Result<T, TelemetryError> {
+    let path = run_dir.join(Summary::FILE);
+    let text = std::fs::read_to_string(&path).map_err(TelemetryError::read(&path))?;
+    serde_json::from_str(&text).map_err(|source| TelemetryError::Parse { path, line: source.line(), source })
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::record::Record;
 use super::{MetricsLine, TelemetryError};
 
-/// Writes scalars to one event file. The step of a scalar is the count of environment steps.
+/// Writes scalars to one event file. The step of a scalar is the count of environment steps, or of tokens.
 #[derive(Debug)]
 pub struct EventWriter {
     path: PathBuf,
@@ -44,12 +45,12 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Writes every number of a line at its environment step.
+    /// Writes every number of a line at its environment step or token.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write_line(&mut self, line: &MetricsLine) -> Result<(), TelemetryError> {
-        self.scalars(line.record.env_steps, &line.record.scalars())
+    pub fn write_line<R: Record>(&mut self, line: &MetricsLine<R>) -> Result<(), TelemetryError> {
+        self.scalars(line.record.produced(), &line.record.scalars())
     }
 
     /// Writes scalars of one step.

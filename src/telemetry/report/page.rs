@@ -84,10 +84,10 @@ impl Page<'_> {
                 ("Updates", si(summary.updates as f64), String::new()),
                 ("Lag", number(summary.lag_mean), format!("updates, at most {}", summary.lag_max)),
             ],
-            (None, Some(MetricsLine { record, steps_per_second, .. })) => vec![
+            (None, Some(MetricsLine { record, per_second, .. })) => vec![
                 ("Return", number(record.return_mean), "last 100 episodes".into()),
                 ("Environment steps", si(record.env_steps as f64), String::new()),
-                ("Steps a second", number(*steps_per_second), "last line".into()),
+                ("Steps a second", number(*per_second), "last line".into()),
                 ("Wall time", duration(record.wall_seconds), String::new()),
                 ("Updates", si(record.update as f64), String::new()),
                 ("Lag", number(record.lag_mean), "updates, last line".into()),

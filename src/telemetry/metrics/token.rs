@@ -1,0 +1,324 @@
+//! The instruments of a token run.
+//!
+//! Who sets what: generation actors hold a [`GeneratorMetrics`]; graders call [`TokenMetrics::record_graded`] and
+//! [`TokenMetrics::record_grading_error`]; whoever drives the learner calls [`TokenMetrics::record_update`] and
+//! [`TokenMetrics::observe_ledger`]; the server refreshes the process figures on each scrape.
+
+use prometheus::{Counter, Histogram, IntCounter, IntCounterVec};
+
+use super::learner::{LearnerMetrics, UpdateGauge};
+use super::ledger::LedgerMetrics;
+use super::queue::QueueMetrics;
+use super::system::{ProcessMetrics, RoleMetrics, declare_build_info};
+use super::{Exposition, LONG_SECOND_BUCKETS, Units};
+use crate::telemetry::TokenRecord;
+use crate::telemetry::reference::{CountGauge, CountGaugeVec, Registrar};
+use crate::trajectory::LedgerSnapshot;
+
+const UNITS: Units =
+    Units { one: "a trajectory", many: "trajectories", parts: "tokens", parts_name: "tokens" };
+
+/// Upper bounds of the histogram of response lengths, in tokens.
+const LENGTH_BUCKETS: [f64; 14] = [
+    8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0, 2_048.0, 4_096.0, 8_192.0, 16_384.0, 32_768.0,
+    65_536.0,
+];
+
+/// Gauges of the task's rewards. They carry the label `task`.
+const REWARD_GAUGES: [UpdateGauge<TokenRecord>; 4] = [
+    ("reward_mean", "Mean reward of the trajectories of the last update.", |r| r.reward_mean),
+    ("reward_std", "Standard deviation of the rewards of the last update.", |r| r.reward_std),
+    ("solved_fraction", "Fraction of the trajectories of the last update with the full reward.", |r| {
+        r.solved
+    }),
+    ("evaluation_accuracy", "Accuracy of the last evaluation.", |r| r.eval_mean),
+];
+
+/// Gauges of the last update.
+const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 22] = [
+    ("learning_rate", "Learning rate.", |r| r.learning_rate),
+    ("loss", "Total loss.", |r| r.loss),
+    ("policy_loss", "Policy-gradient loss.", |r| r.policy_loss),
+    ("value_loss", "Value loss.", |r| r.value_loss),
+    ("warmup_loss_nats", "Cross-entropy a token of the last warm-up update.", |r| r.warmup_loss),
+    ("entropy_nats", "Mean entropy of the policy.", |r| r.entropy),
+    ("approx_kl_nats", "Approximate divergence of the current from the behaviour policy.", |r| r.approx_kl),
+    ("reference_kl_nats", "Divergence from the reference policy.", |r| r.reference_kl),
+    ("gradient_norm", "Norm of the gradient before clipping.", |r| r.gradient_norm),
+    ("ratio_mean", "Mean importance ratio.", |r| r.ratio_mean),
+    ("ratio_max", "Greatest importance ratio.", |r| r.ratio_max),
+    ("clip_fraction_low", "Fraction of tokens whose ratio was cut off at the lower threshold.", |r| {
+        r.clip_fraction_low
+    }),
+    ("clip_fraction_high", "Fraction of tokens whose ratio was cut off at the upper threshold.", |r| {
+        r.clip_fraction_high
+    }),
+    ("masked_fraction", "Fraction of tokens masked for being too far off-policy.", |r| r.masked_fraction),
+    (
+        "explained_variance",
+        "Fraction of the value targets' variance that the values explain, at most 1.",
+        |r| r.explained_variance,
+    ),
+    ("advantage_mean", "Mean advantage.", |r| r.advantage_mean),
+    ("advantage_std", "Standard deviation of the advantages.", |r| r.advantage_std),
+    ("truncated_fraction", "Fraction of the responses that were cut off.", |r| r.truncated_fraction),
+    ("prompt_length_mean_tokens", "Mean length of the prompts.", |r| r.prompt_length_mean),
+    ("turns_mean", "Mean count of the model's turns in a trajectory.", |r| r.turns_mean),
+    (
+        "log_prob_difference_nats",
+        "Greatest difference of a log-probability between rollout and learner under one version, at the last check.",
+        |r| r.log_prob_difference,
+    ),
+    (
+        "kept_kv_log_prob_difference_nats",
+        "The same for tokens whose KV cache was kept over a weight update.",
+        |r| r.kept_kv_log_prob_difference,
+    ),
+];
+
+/// All instruments of a token run on a registry of their own.
+#[derive(Debug)]
+pub struct TokenMetrics {
+    instruments: Registrar,
+    generation: Generation,
+    trajectories: IntCounterVec,
+    /// Lengths of graded responses, in tokens.
+    pub response_length: Histogram,
+    /// Time that grading a trajectory took, in seconds.
+    pub grading_seconds: Histogram,
+    grading_errors: IntCounterVec,
+    /// The queue of trajectories, and their lag.
+    pub queue: QueueMetrics,
+    learner: LearnerMetrics<TokenRecord>,
+    zero_variance_groups: IntCounter,
+    /// Roles and restarts.
+    pub roles: RoleMetrics,
+    ledger: LedgerMetrics,
+    process: ProcessMetrics,
+}
+
+/// What generation actors tell, each with the label `actor`.
+#[derive(Debug)]
+struct Generation {
+    tokens: IntCounterVec,
+    running: CountGaugeVec,
+    waiting: CountGaugeVec,
+    kv_cache_tokens: CountGaugeVec,
+    kv_cache_capacity: CountGaugeVec,
+    interrupted: IntCounterVec,
+    preempted: IntCounterVec,
+}
+
+/// The instruments of one generation actor. Clones share their values.
+#[derive(Debug, Clone)]
+pub struct GeneratorMetrics {
+    /// Tokens generated.
+    pub tokens: IntCounter,
+    /// Requests in the running batch.
+    pub running: CountGauge,
+    /// Requests that wait for room in it.
+    pub waiting: CountGauge,
+    /// Tokens in the KV cache.
+    pub kv_cache_tokens: CountGauge,
+    /// Tokens that the KV cache can hold.
+    pub kv_cache_capacity: CountGauge,
+    /// Trajectories interrupted by a weight update or the end of a round.
+    pub interrupted: IntCounter,
+    /// Trajectories pushed out of the KV cache, and generated on later.
+    pub preempted: IntCounter,
+    /// Time spent waiting for room in the queue, in seconds.
+    pub blocked_seconds: Counter,
+    /// Published version minus the version that the actor generates with.
+    pub lag: CountGauge,
+}
+
+impl Generation {
+    fn declare(r: &mut Registrar) -> Self {
+        const ACTOR: &[&str] = &["actor"];
+        Self {
+            tokens: r.counters("tokens_total", "Tokens generated.", ACTOR),
+            running: r.gauges("running_requests", "Requests in the running batch.", ACTOR),
+            waiting: r.gauges("waiting_requests", "Requests that wait for room in the batch.", ACTOR),
+            kv_cache_tokens: r.gauges("kv_cache_tokens", "Tokens in the KV cache.", ACTOR),
+            kv_cache_capacity: r.gauges(
+                "kv_cache_capacity_tokens",
+                "Tokens that the KV cache can hold.",
+                ACTOR,
+            ),
+            interrupted: r.counters(
+                "interrupted_total",
+                "Trajectories interrupted by a weight update or the end of a round.",
+                ACTOR,
+            ),
+            preempted: r.counters(
+                "preempted_total",
+                "Trajectories pushed out of the KV cache, and generated on later.",
+                ACTOR,
+            ),
+        }
+    }
+}
+
+impl TokenMetrics {
+    /// Fresh instruments. `task` is the registered name of the task, the value of the label `task`.
+    #[must_use]
+    pub fn new(task: &str) -> Self {
+        let mut r = Registrar::new();
+        declare_build_info(&mut r);
+        Self {
+            generation: Generation::declare(&mut r),
+            trajectories: r.counters("trajectories_total", "Trajectories graded.", &["source"]),
+            response_length: r.histogram(
+                "response_length_tokens",
+                "Lengths of graded responses.",
+                &LENGTH_BUCKETS,
+            ),
+            grading_seconds: r.histogram(
+                "grading_seconds",
+                "Time that grading a trajectory took.",
+                &LONG_SECOND_BUCKETS,
+            ),
+            grading_errors: r.counters(
+                "grading_errors_total",
+                "Trajectories that could not be graded.",
+                &["kind"],
+            ),
+            queue: QueueMetrics::declare(&mut r, &UNITS, &LONG_SECOND_BUCKETS),
+            learner: LearnerMetrics::declare(
+                &mut r,
+                ("task", task),
+                &REWARD_GAUGES,
+                &UPDATE_GAUGES,
+                &LONG_SECOND_BUCKETS,
+            ),
+            zero_variance_groups: r.counter(
+                "zero_variance_groups_total",
+                "Groups whose members all had the same reward, from which nothing can be learned.",
+            ),
+            roles: RoleMetrics::declare(&mut r),
+            ledger: LedgerMetrics::declare(&mut r, &UNITS),
+            process: ProcessMetrics::declare(&mut r),
+            instruments: r,
+        }
+    }
+
+    /// The instruments of a generation actor, which keep their values over its restarts.
+    #[must_use]
+    pub fn generator(&self, actor: u32) -> GeneratorMetrics {
+        let label = actor.to_string();
+        let label = label.as_str();
+        let of = &self.generation;
+        GeneratorMetrics {
+            tokens: of.tokens.with_label_values(&[label]),
+            running: of.running.with_label_values(&[label]),
+            waiting: of.waiting.with_label_values(&[label]),
+            kv_cache_tokens: of.kv_cache_tokens.with_label_values(&[label]),
+            kv_cache_capacity: of.kv_cache_capacity.with_label_values(&[label]),
+            interrupted: of.interrupted.with_label_values(&[label]),
+            preempted: of.preempted.with_label_values(&[label]),
+            blocked_seconds: self.queue.blocked_seconds(label),
+            lag: self.queue.actor_lag(label),
+        }
+    }
+
+    /// Counts a graded trajectory. `source` names the task's data set, `length` is that of the response in tokens, and
+    /// `seconds` the time that grading took.
+    pub fn record_graded(&self, source: &str, length: usize, seconds: f64) {
+        self.trajectories.with_label_values(&[source]).inc();
+        self.response_length.observe(length as f64);
+        self.grading_seconds.observe(seconds);
+    }
+
+    /// Counts a trajectory that could not be graded. `kind` is one of the few kinds of failure, never a message.
+    pub fn record_grading_error(&self, kind: &str) {
+        self.grading_errors.with_label_values(&[kind]).inc();
+    }
+
+    /// Shows one learner update: its counters are added, its values shown, absent values leave what was shown.
+    pub fn record_update(&self, record: &TokenRecord) {
+        self.learner.record(record);
+        self.zero_variance_groups.inc_by(record.zero_variance_groups);
+    }
+
+    /// Shows the ledger: the figures of every state, and the drops as counters that never disagree with it.
+    pub fn observe_ledger(&self, ledger: &LedgerSnapshot) {
+        self.ledger.observe(ledger);
+    }
+
+    /// Everything that is declared here.
+    pub(in crate::telemetry) fn instruments(&self) -> &Registrar {
+        &self.instruments
+    }
+}
+
+impl Exposition for TokenMetrics {
+    fn render(&self) -> String {
+        self.process.refresh();
+        self.instruments.encode()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::value;
+    use super::*;
+    use crate::trajectory::{DropReason, Ledger};
+
+    #[test]
+    fn the_ledger_is_shown_in_trajectories_and_tokens() {
+        let (metrics, ledger) = (TokenMetrics::new("arithmetic"), Ledger::default());
+        let mut ticket = ledger.begin();
+        ticket.step(120);
+        ticket.discard(DropReason::Stale);
+        metrics.observe_ledger(&ledger.snapshot());
+        metrics.observe_ledger(&ledger.snapshot());
+        assert_eq!(value(&metrics, "forebay_dropped_trajectories_total{reason=\"stale\"}"), Some(1.0));
+        assert_eq!(value(&metrics, "forebay_dropped_tokens_total{reason=\"stale\"}"), Some(120.0));
+        assert_eq!(value(&metrics, "forebay_ledger_tokens{state=\"submitted\"}"), Some(120.0));
+        assert_eq!(value(&metrics, "forebay_dropped_tokens_total{reason=\"masked\"}"), Some(0.0));
+    }
+
+    #[test]
+    fn a_generators_handles_survive_its_restart() {
+        let metrics = TokenMetrics::new("arithmetic");
+        metrics.generator(1).tokens.inc_by(10);
+        metrics.generator(1).tokens.inc_by(5);
+        metrics.generator(1).kv_cache_capacity.set(4_096);
+        assert_eq!(value(&metrics, "forebay_tokens_total{actor=\"1\"}"), Some(15.0));
+        assert_eq!(value(&metrics, "forebay_kv_cache_capacity_tokens{actor=\"1\"}"), Some(4_096.0));
+    }
+
+    #[test]
+    fn grading_is_counted_with_its_failures_apart() {
+        let metrics = TokenMetrics::new("arithmetic");
+        metrics.record_graded("sums", 200, 0.25);
+        metrics.record_grading_error("timeout");
+        assert_eq!(value(&metrics, "forebay_trajectories_total{source=\"sums\"}"), Some(1.0));
+        assert_eq!(value(&metrics, "forebay_response_length_tokens_bucket{le=\"256\"}"), Some(1.0));
+        assert_eq!(value(&metrics, "forebay_response_length_tokens_bucket{le=\"128\"}"), Some(0.0));
+        assert_eq!(value(&metrics, "forebay_grading_seconds_count"), Some(1.0));
+        assert_eq!(value(&metrics, "forebay_grading_errors_total{kind=\"timeout\"}"), Some(1.0));
+    }
+
+    #[test]
+    fn a_reward_is_absent_before_the_first_trajectory_and_a_warm_up_changes_none() {
+        let metrics = TokenMetrics::new("arithmetic");
+        let reward = "forebay_reward_mean{task=\"arithmetic\"}";
+        metrics.record_update(&TokenRecord { update: 1, warmup_loss: Some(2.0), ..Default::default() });
+        assert_eq!((value(&metrics, reward), value(&metrics, "forebay_warmup_loss_nats")), (None, Some(2.0)));
+        let record = TokenRecord {
+            update: 2,
+            reward_mean: Some(0.5),
+            zero_variance_groups: 3,
+            starved_seconds: 0.5,
+            ..Default::default()
+        };
+        metrics.record_update(&record);
+        metrics.record_update(&TokenRecord { skipped_masked: 1, ..record });
+        assert_eq!(value(&metrics, reward), Some(0.5));
+        assert_eq!(value(&metrics, "forebay_zero_variance_groups_total"), Some(6.0));
+        assert_eq!(value(&metrics, "forebay_updates_total"), Some(2.0));
+        assert_eq!(value(&metrics, "forebay_skipped_updates_total{reason=\"masked\"}"), Some(1.0));
+        assert_eq!(value(&metrics, "forebay_learner_starved_seconds_total"), Some(1.0));
+    }
+}

@@ -1,0 +1,359 @@
+//! What one learner update of a token run has to tell.
+//!
+//! A batch is made of groups of trajectories. Figures of rewards and lengths are over the consumed trajectories, and
+//! records are merged in proportion to those; figures of the objective are means over updates.
+
+use serde::{Deserialize, Serialize};
+
+use super::lag::{LagHistogram, count_lag};
+use super::merge::{Merge, present};
+use super::record::Record;
+use crate::trajectory::DropReason;
+
+/// One learner update, as the learner tells it. In brackets: the unit and the rule for merging.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TokenRecord {
+    /// Policy version after the update (last).
+    pub update: u64,
+    /// Tokens generated since the run began, whatever became of them (last).
+    pub tokens: u64,
+    /// Time since the run began, earlier sessions of a resumed run included (seconds, last).
+    pub wall_seconds: f64,
+    /// Learning rate of the update (last).
+    pub learning_rate: Option<f64>,
+    /// Cross-entropy of a supervised warm-up update; other updates have none (nats a token, mean).
+    pub warmup_loss: Option<f64>,
+
+    /// Trajectories consumed (sum).
+    pub trajectories: u64,
+    /// Groups consumed (sum).
+    pub groups: u64,
+    /// Mean reward of the consumed trajectories (mean, weighted by trajectories).
+    pub reward_mean: Option<f64>,
+    /// Standard deviation of the rewards of one batch (mean, weighted by trajectories).
+    pub reward_std: Option<f64>,
+    /// Fraction of the consumed trajectories with the full reward (mean, weighted by trajectories).
+    pub solved: Option<f64>,
+    /// Accuracy of an evaluation that ended since the previous record (last).
+    pub eval_mean: Option<f64>,
+    /// Groups whose members all had the same reward, from which nothing can be learned (sum).
+    pub zero_variance_groups: u64,
+
+    /// Mean length of the consumed responses (tokens; mean, weighted by trajectories).
+    pub response_length_mean: Option<f64>,
+    /// Greatest length of a consumed response (tokens, greatest).
+    pub response_length_max: Option<u64>,
+    /// Mean length of their prompts (tokens; mean, weighted by trajectories).
+    pub prompt_length_mean: Option<f64>,
+    /// Fraction of the consumed responses that were cut off (mean, weighted by trajectories).
+    pub truncated_fraction: Option<f64>,
+    /// Mean count of the model's turns (mean, weighted by trajectories).
+    pub turns_mean: Option<f64>,
+
+    /// Tokens consumed, by their lag (sum).
+    pub lag: LagHistogram,
+    /// Mean lag of the consumed tokens (updates; mean, weighted by tokens).
+    pub lag_mean: Option<f64>,
+    /// Greatest lag of a consumed token (updates, greatest).
+    pub lag_max: Option<u64>,
+    /// Trajectories in the queue when the batch was drawn (mean).
+    pub queue_depth: Option<f64>,
+    /// Mean time that the batch's trajectories stood in the queue (seconds, mean).
+    pub queue_wait_seconds: Option<f64>,
+
+    /// Time that generation computed since the previous record (seconds, sum).
+    pub generate_seconds: f64,
+    /// Time that grading took since the previous record, all graders together (seconds, sum).
+    pub grade_seconds: f64,
+    /// Time spent computing the update (seconds, sum).
+    pub update_seconds: f64,
+    /// Time the learner waited for trajectories (seconds, sum).
+    pub starved_seconds: f64,
+    /// Time generation waited for room in the queue since the previous record (seconds, sum).
+    pub blocked_seconds: f64,
+
+    /// Trajectories that could not be graded since the previous record (sum).
+    pub grading_errors: u64,
+    /// Trajectories interrupted by a weight update or the end of a round since the previous record (sum).
+    pub interrupted: u64,
+    /// Trajectories pushed out of the KV cache, and generated on later, since the previous record (sum).
+    pub preempted: u64,
+    /// Fraction of the KV cache in use (mean).
+    pub kv_usage: Option<f64>,
+    /// Updates skipped because a loss or gradient was not finite (sum).
+    pub skipped_non_finite: u64,
+    /// Updates skipped because nothing of the batch was left after masking (sum).
+    pub skipped_masked: u64,
+
+    /// Total loss (mean).
+    pub loss: Option<f64>,
+    /// Policy-gradient loss (mean).
+    pub policy_loss: Option<f64>,
+    /// Value loss (mean).
+    pub value_loss: Option<f64>,
+    /// Divergence from the reference policy (nats, mean).
+    pub reference_kl: Option<f64>,
+    /// Entropy of the policy (nats, mean).
+    pub entropy: Option<f64>,
+    /// Approximate divergence of the current from the behaviour policy (nats, mean).
+    pub approx_kl: Option<f64>,
+    /// Norm of the gradient before clipping (mean).
+    pub gradient_norm: Option<f64>,
+    /// Mean importance ratio (mean).
+    pub ratio_mean: Option<f64>,
+    /// Greatest importance ratio (greatest).
+    pub ratio_max: Option<f64>,
+    /// Fraction of tokens whose ratio was cut off at the lower threshold (mean).
+    pub clip_fraction_low: Option<f64>,
+    /// Fraction of tokens whose ratio was cut off at the upper threshold (mean).
+    pub clip_fraction_high: Option<f64>,
+    /// Fraction of tokens masked for being too far off-policy (mean).
+    pub masked_fraction: Option<f64>,
+    /// Fraction of the value targets' variance that the values explain, at most 1 (mean).
+    pub explained_variance: Option<f64>,
+    /// Mean advantage (mean).
+    pub advantage_mean: Option<f64>,
+    /// Standard deviation of the advantages (mean).
+    pub advantage_std: Option<f64>,
+    /// Greatest absolute difference between a log-probability recorded while sampling and the one that the learner
+    /// computes under the same version (nats, greatest).
+    pub log_prob_difference: Option<f64>,
+    /// The same for tokens whose KV cache was kept over a weight update, where a difference is to be expected
+    /// (nats, greatest).
+    pub kept_kv_log_prob_difference: Option<f64>,
+}
+
+impl TokenRecord {
+    /// Counts `tokens` tokens consumed `lag` updates after they were sampled.
+    pub fn add_lag(&mut self, lag: u64, tokens: u64) {
+        count_lag((&mut self.lag, &mut self.lag_mean, &mut self.lag_max), lag, tokens);
+    }
+}
+
+impl Record for TokenRecord {
+    const RATE: &'static str = "tokens_per_second";
+    const PRODUCED: &'static str = "tokens";
+
+    fn update(&self) -> u64 {
+        self.update
+    }
+
+    fn produced(&self) -> u64 {
+        self.tokens
+    }
+
+    fn wall_seconds(&self) -> f64 {
+        self.wall_seconds
+    }
+
+    fn update_seconds(&self) -> f64 {
+        self.update_seconds
+    }
+
+    fn starved_seconds(&self) -> f64 {
+        self.starved_seconds
+    }
+
+    fn queue_wait_seconds(&self) -> Option<f64> {
+        self.queue_wait_seconds
+    }
+
+    fn skipped(&self) -> [(DropReason, u64); 2] {
+        [(DropReason::NonFinite, self.skipped_non_finite), (DropReason::Masked, self.skipped_masked)]
+    }
+
+    fn lag(&self) -> &LagHistogram {
+        &self.lag
+    }
+
+    fn without_clock(&self) -> Self {
+        Self {
+            wall_seconds: 0.0,
+            queue_wait_seconds: None,
+            generate_seconds: 0.0,
+            grade_seconds: 0.0,
+            update_seconds: 0.0,
+            starved_seconds: 0.0,
+            blocked_seconds: 0.0,
+            ..self.clone()
+        }
+    }
+
+    fn merge(records: &[Self]) -> Option<Self> {
+        let latest = records.last()?;
+        let of = Merge(records);
+        let trajectories = |r: &Self| r.trajectories as f64;
+        Some(Self {
+            update: latest.update,
+            tokens: latest.tokens,
+            wall_seconds: latest.wall_seconds,
+            learning_rate: of.last(|r| r.learning_rate),
+            warmup_loss: of.mean(|r| r.warmup_loss),
+            trajectories: of.count(|r| r.trajectories),
+            groups: of.count(|r| r.groups),
+            reward_mean: of.weighted_mean(|r| r.reward_mean, trajectories),
+            reward_std: of.weighted_mean(|r| r.reward_std, trajectories),
+            solved: of.weighted_mean(|r| r.solved, trajectories),
+            eval_mean: of.last(|r| r.eval_mean),
+            zero_variance_groups: of.count(|r| r.zero_variance_groups),
+            response_length_mean: of.weighted_mean(|r| r.response_length_mean, trajectories),
+            response_length_max: of.greatest_count(|r| r.response_length_max),
+            prompt_length_mean: of.weighted_mean(|r| r.prompt_length_mean, trajectories),
+            truncated_fraction: of.weighted_mean(|r| r.truncated_fraction, trajectories),
+            turns_mean: of.weighted_mean(|r| r.turns_mean, trajectories),
+            lag: of.lag(|r| &r.lag),
+            lag_mean: of.weighted_mean(|r| r.lag_mean, |r| r.lag.total() as f64),
+            lag_max: of.greatest_count(|r| r.lag_max),
+            queue_depth: of.mean(|r| r.queue_depth),
+            queue_wait_seconds: of.mean(|r| r.queue_wait_seconds),
+            generate_seconds: of.sum(|r| r.generate_seconds),
+            grade_seconds: of.sum(|r| r.grade_seconds),
+            update_seconds: of.sum(|r| r.update_seconds),
+            starved_seconds: of.sum(|r| r.starved_seconds),
+            blocked_seconds: of.sum(|r| r.blocked_seconds),
+            grading_errors: of.count(|r| r.grading_errors),
+            interrupted: of.count(|r| r.interrupted),
+            preempted: of.count(|r| r.preempted),
+            kv_usage: of.mean(|r| r.kv_usage),
+            skipped_non_finite: of.count(|r| r.skipped_non_finite),
+            skipped_masked: of.count(|r| r.skipped_masked),
+            loss: of.mean(|r| r.loss),
+            policy_loss: of.mean(|r| r.policy_loss),
+            value_loss: of.mean(|r| r.value_loss),
+            reference_kl: of.mean(|r| r.reference_kl),
+            entropy: of.mean(|r| r.entropy),
+            approx_kl: of.mean(|r| r.approx_kl),
+            gradient_norm: of.mean(|r| r.gradient_norm),
+            ratio_mean: of.mean(|r| r.ratio_mean),
+            ratio_max: of.greatest(|r| r.ratio_max),
+            clip_fraction_low: of.mean(|r| r.clip_fraction_low),
+            clip_fraction_high: of.mean(|r| r.clip_fraction_high),
+            masked_fraction: of.mean(|r| r.masked_fraction),
+            explained_variance: of.mean(|r| r.explained_variance),
+            advantage_mean: of.mean(|r| r.advantage_mean),
+            advantage_std: of.mean(|r| r.advantage_std),
+            log_prob_difference: of.greatest(|r| r.log_prob_difference),
+            kept_kv_log_prob_difference: of.greatest(|r| r.kept_kv_log_prob_difference),
+        })
+    }
+
+    fn scalars(&self) -> Vec<(&'static str, f64)> {
+        let count = |count: u64| Some(count as f64);
+        present([
+            ("reward/mean", self.reward_mean),
+            ("reward/std", self.reward_std),
+            ("reward/solved", self.solved),
+            ("reward/evaluation", self.eval_mean),
+            ("reward/zero_variance_groups", count(self.zero_variance_groups)),
+            ("response/length_mean", self.response_length_mean),
+            ("response/length_max", self.response_length_max.and_then(count)),
+            ("response/truncated_fraction", self.truncated_fraction),
+            ("response/turns_mean", self.turns_mean),
+            ("prompt/length_mean", self.prompt_length_mean),
+            ("loss/total", self.loss),
+            ("loss/policy", self.policy_loss),
+            ("loss/value", self.value_loss),
+            ("loss/warmup", self.warmup_loss),
+            ("policy/entropy", self.entropy),
+            ("policy/approx_kl", self.approx_kl),
+            ("policy/reference_kl", self.reference_kl),
+            ("policy/ratio_mean", self.ratio_mean),
+            ("policy/ratio_max", self.ratio_max),
+            ("policy/clip_fraction_low", self.clip_fraction_low),
+            ("policy/clip_fraction_high", self.clip_fraction_high),
+            ("policy/masked_fraction", self.masked_fraction),
+            ("policy/log_prob_difference", self.log_prob_difference),
+            ("policy/kept_kv_log_prob_difference", self.kept_kv_log_prob_difference),
+            ("value/explained_variance", self.explained_variance),
+            ("advantage/mean", self.advantage_mean),
+            ("advantage/std", self.advantage_std),
+            ("optimiser/gradient_norm", self.gradient_norm),
+            ("optimiser/learning_rate", self.learning_rate),
+            ("lag/mean", self.lag_mean),
+            ("lag/max", self.lag_max.and_then(count)),
+            ("queue/depth", self.queue_depth),
+            ("queue/wait_seconds", self.queue_wait_seconds),
+            ("generation/kv_usage", self.kv_usage),
+            ("generation/interrupted", count(self.interrupted)),
+            ("generation/preempted", count(self.preempted)),
+            ("grading/errors", count(self.grading_errors)),
+            ("time/generate_seconds", Some(self.generate_seconds)),
+            ("time/grade_seconds", Some(self.grade_seconds)),
+            ("time/update_seconds", Some(self.update_seconds)),
+            ("time/starved_seconds", Some(self.starved_seconds)),
+            ("time/blocked_seconds", Some(self.blocked_seconds)),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::MetricsLine;
+
+    #[test]
+    fn rewards_and_lengths_are_merged_in_proportion_to_their_trajectories() {
+        let mut first = TokenRecord {
+            update: 1,
+            trajectories: 8,
+            groups: 2,
+            reward_mean: Some(0.25),
+            solved: Some(0.0),
+            response_length_max: Some(90),
+            ratio_max: Some(3.0),
+            policy_loss: Some(1.0),
+            ..Default::default()
+        };
+        first.add_lag(0, 300);
+        let mut second = TokenRecord {
+            update: 2,
+            trajectories: 24,
+            groups: 6,
+            reward_mean: Some(0.75),
+            solved: Some(1.0),
+            response_length_max: Some(70),
+            ratio_max: Some(1.5),
+            policy_loss: Some(3.0),
+            ..Default::default()
+        };
+        second.add_lag(2, 100);
+        let merged = TokenRecord::merge(&[first, second]).unwrap();
+        assert_eq!((merged.trajectories, merged.groups), (32, 8));
+        assert_eq!((merged.reward_mean, merged.solved), (Some(0.625), Some(0.75)));
+        assert_eq!((merged.response_length_max, merged.ratio_max), (Some(90), Some(3.0)));
+        assert_eq!((merged.policy_loss, merged.warmup_loss), (Some(2.0), None));
+        assert_eq!((merged.lag_mean, merged.lag_max), (Some(0.5), Some(2)));
+    }
+
+    #[test]
+    fn a_line_names_its_rate_in_tokens_and_reads_back() {
+        let record = TokenRecord { update: 7, tokens: 900, solved: Some(0.5), ..Default::default() };
+        let line = MetricsLine { record, merged_updates: 2, per_second: Some(450.0) };
+        let json = line.to_json();
+        assert!(json.starts_with("{\"update\":7,\"tokens\":900,"), "{json}");
+        assert!(json.ends_with("\"merged_updates\":2,\"tokens_per_second\":450.0}"), "{json}");
+        assert!(!json.contains("null") && !json.contains("warmup_loss"), "{json}");
+        assert_eq!(serde_json::from_str::<MetricsLine<TokenRecord>>(&json).unwrap(), line);
+    }
+
+    #[test]
+    fn everything_that_depends_on_the_clock_is_named_so_and_left_out_of_checkpoints() {
+        let mut fields = serde_json::to_value(TokenRecord::default()).unwrap();
+        for (name, value) in fields.as_object_mut().unwrap() {
+            if name.ends_with("_seconds") {
+                *value = 1.5.into();
+            }
+        }
+        let record: TokenRecord = serde_json::from_value(fields).unwrap();
+        assert_eq!((record.generate_seconds, record.queue_wait_seconds), (1.5, Some(1.5)));
+        assert_eq!(record.without_clock(), TokenRecord::default());
+    }
+
+    #[test]
+    fn a_warm_up_update_shows_its_loss_and_no_reward() {
+        let record = TokenRecord { update: 1, warmup_loss: Some(2.5), ..Default::default() };
+        let tags: Vec<_> = record.scalars().into_iter().map(|(tag, _)| tag).collect();
+        assert!(tags.contains(&"loss/warmup") && !tags.contains(&"reward/mean"), "{tags:?}");
+    }
+}
