@@ -93,7 +93,6 @@ pub(super) fn build(
         run_dir.path(),
         cadence,
         telemetry.tensorboard,
-        Arc::clone(metrics),
         position,
         run.ledger.submitted_steps(),
     )?;

@@ -21,7 +21,8 @@ use super::run::{Figures, Run};
 use super::snapshot::RolloutSnapshot;
 use crate::codec::{self, CheckpointStore};
 use crate::learner::schedule::Progress;
-use crate::learner::{Learner, LearnerError, Outcome};
+use crate::learner::objective::Clipped;
+use crate::learner::{Applied, Learner, LearnerError, Outcome};
 use crate::telemetry::UpdateRecord;
 use crate::trajectory::{DropReason, Unroll, Version};
 
@@ -43,7 +44,7 @@ pub struct LearnerParts {
     /// Where evaluations run.
     pub evaluator: Evaluator,
     /// Metrics and files.
-    pub recorder: Recorder,
+    pub recorder: Recorder<UpdateRecord>,
     /// Where checkpoints go.
     pub store: CheckpointStore,
 }
@@ -57,10 +58,12 @@ pub struct LearnerRole {
     batch: Vec<Experience>,
     journal: Journal,
     evaluator: Evaluator,
-    recorder: Recorder,
+    recorder: Recorder<UpdateRecord>,
     store: CheckpointStore,
     versions: VecDeque<Arc<Published>>,
     record: UpdateRecord,
+    /// Time that producers had been blocked at the last report.
+    seen_blocked: Duration,
     last_checkpoint: (Version, Instant),
     complete: Option<String>,
 }
@@ -84,6 +87,7 @@ impl LearnerRole {
             store,
             versions,
             record: UpdateRecord::default(),
+            seen_blocked: Duration::ZERO,
             last_checkpoint,
             complete: None,
         }
@@ -198,7 +202,7 @@ impl LearnerRole {
                     self.check_log_probs(&experience.unroll)?;
                     experience.ticket.consume();
                 }
-                self.recorder.describe(&mut self.record, &applied);
+                describe(&mut self.record, &applied);
                 self.publish().map_err(LearnerError::from)?;
             }
             Ok(Outcome::Skipped { culprit }) => {
@@ -308,7 +312,12 @@ impl LearnerRole {
             eval_mean: self.journal.eval_mean,
             lag_mean: record.lag_mean,
         });
-        self.recorder.record(record, self.run.blocked()).map_err(|error| RoleError::Files(error.to_string()))
+        record.wall_seconds = self.recorder.wall_seconds();
+        let blocked = self.run.blocked();
+        record.blocked_seconds =
+            blocked.saturating_sub(std::mem::replace(&mut self.seen_blocked, blocked)).as_secs_f64();
+        self.run.metrics.record_update(&record);
+        self.recorder.record(record).map_err(|error| RoleError::Files(error.to_string()))
     }
 }
 
@@ -327,6 +336,25 @@ impl Role for LearnerRole {
         self.report()?;
         self.complete = self.stop_condition();
         Ok(Turn::Worked)
+    }
+}
+
+/// Adds the figures of an applied update.
+fn describe(record: &mut UpdateRecord, applied: &Applied) {
+    let diagnostics = &applied.diagnostics;
+    record.loss = Some(diagnostics.total_loss);
+    record.policy_loss = Some(diagnostics.policy_loss);
+    record.value_loss = Some(diagnostics.baseline_loss);
+    record.entropy = Some(diagnostics.entropy_mean);
+    record.approx_kl = Some(diagnostics.kl_k3);
+    record.explained_variance = diagnostics.explained_variance;
+    record.gradient_norm = Some(applied.gradient_norm);
+    if let Clipped::Ratios { rho_bar, c_bar } = diagnostics.clipped {
+        record.rho_clip_fraction = Some(rho_bar);
+        record.c_clip_fraction = Some(c_bar);
+    }
+    if let Clipped::Surrogate { high, low, .. } = diagnostics.clipped {
+        record.rho_clip_fraction = Some(high + low);
     }
 }
 

@@ -7,9 +7,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use crate::codec::write_atomically;
-use crate::config::{Config, StopConfig};
-use crate::telemetry::{RunOutcome, Summary};
 
 /// Why a run directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,6 @@ pub enum RunDirError {
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
-    completed: Option<Summary>,
     _lock: File,
 }
 
@@ -56,7 +55,7 @@ impl RunDir {
     ///
     /// # Errors
     /// When it is not empty (without `resume`), in use, or cannot be written.
-    pub fn prepare(path: &Path, resume: bool, stop: &StopConfig) -> Result<Self, RunDirError> {
+    pub fn prepare(path: &Path, resume: bool) -> Result<Self, RunDirError> {
         let occupied = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
         if occupied && !resume {
             return Err(RunDirError::NotEmpty { path: path.into() });
@@ -69,26 +68,19 @@ impl RunDir {
             Err(fs::TryLockError::WouldBlock) => return Err(RunDirError::InUse { path: path.into() }),
             Err(fs::TryLockError::Error(source)) => return Err(write(&lock_path)(source)),
         }
-        let completed = Summary::read(path).ok().filter(|summary| resume && is_complete(summary, stop));
-        Ok(Self { path: path.into(), completed, _lock: lock })
+        Ok(Self { path: path.into(), _lock: lock })
     }
 
     /// Saves the resolved configuration, in place of an earlier one.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write_config(&self, config: &Config) -> Result<(), RunDirError> {
+    pub fn write_config(&self, config: &impl Serialize) -> Result<(), RunDirError> {
         let path = self.path.join(Self::CONFIG);
         let text =
             toml::to_string(config).map_err(|error| write(&path)(io::Error::other(error.to_string())))?;
         write_atomically(&path, text.as_bytes())
             .map_err(|error| write(&path)(io::Error::other(error.to_string())))
-    }
-
-    /// The summary of a run that was completed before and would stop at once if it went on.
-    #[must_use]
-    pub fn completed(&self) -> Option<Summary> {
-        self.completed.clone()
     }
 
     /// The directory.
@@ -123,13 +115,4 @@ impl RunDir {
 fn write(path: &Path) -> impl FnOnce(io::Error) -> RunDirError {
     let path = path.to_owned();
     move |source| RunDirError::Write { path, source }
-}
-
-/// Whether a run ended because it was complete, and still is under stop conditions that may have been raised since.
-fn is_complete(summary: &Summary, stop: &StopConfig) -> bool {
-    summary.status == RunOutcome::Completed
-        && (stop.env_steps.is_some_and(|limit| summary.env_steps >= limit)
-            || stop.updates.is_some_and(|limit| summary.updates >= limit)
-            || stop.seconds.is_some_and(|limit| summary.wall_seconds >= limit)
-            || stop.target_return.is_some_and(|target| summary.return_mean >= Some(target)))
 }

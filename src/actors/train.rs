@@ -44,8 +44,9 @@ pub fn train(config: Config, registry: Registry, options: &TrainOptions) -> Resu
     let board = Arc::new(StatusBoard::default());
     // Before the directory, like all that can refuse to start, so that a port in use leaves nothing behind.
     let server = MetricsServer::start(config.telemetry.listen, Arc::clone(&metrics), Arc::clone(&board))?;
-    let run_dir = RunDir::prepare(&options.run_dir, options.resume, &config.stop)?;
-    if let Some(summary) = run_dir.completed() {
+    let run_dir = RunDir::prepare(&options.run_dir, options.resume)?;
+    let earlier = Summary::read(run_dir.path()).ok().filter(|_| options.resume);
+    if let Some(summary) = earlier.filter(|summary| config.stop.is_complete(summary)) {
         eprintln!("{} is complete already; nothing to do", options.run_dir.display());
         return Ok(summary);
     }

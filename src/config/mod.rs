@@ -32,6 +32,8 @@ pub use crate::learner::LearnerConfig;
 pub use crate::policy::PolicyConfig;
 pub use crate::telemetry::TelemetryConfig;
 
+use crate::telemetry::{RunOutcome, Summary};
+
 /// Which environment, and how it is dressed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -139,6 +141,18 @@ pub struct StopConfig {
     pub seconds: Option<f64>,
     /// Mean return of the last 100 training episodes.
     pub target_return: Option<f64>,
+}
+
+impl StopConfig {
+    /// Whether a run that ended so would stop at once if it went on under these conditions.
+    #[must_use]
+    pub fn is_complete(&self, summary: &Summary) -> bool {
+        summary.status == RunOutcome::Completed
+            && (self.env_steps.is_some_and(|limit| summary.env_steps >= limit)
+                || self.updates.is_some_and(|limit| summary.updates >= limit)
+                || self.seconds.is_some_and(|limit| summary.wall_seconds >= limit)
+                || self.target_return.is_some_and(|target| summary.return_mean >= Some(target)))
+    }
 }
 
 /// A whole run.

@@ -169,7 +169,11 @@ pub(super) fn build(
         journal: state.journal,
         demonstrations,
         recorder,
-        samples: SampleWriter::open(run_dir.path(), options.resume)?,
+        samples: if state.samples > 0 {
+            SampleWriter::resume(run_dir.path(), state.samples)?
+        } else {
+            SampleWriter::create(run_dir.path())?
+        },
         store: CheckpointStore::open(run_dir.checkpoints(), run.config.checkpoint.policy())?,
         interrupt: interrupt.clone(),
         run: Arc::clone(&run),
@@ -204,6 +208,7 @@ fn fresh(
         learner: TokenLearnerState::default(),
         journal: TokenJournal::default(),
         metrics: MetricsPosition::default(),
+        samples: 0,
         ledger: Ledger::default().snapshot(),
         plane: PlaneSnapshot {
             scheduler: Scheduler::new(settings),

@@ -22,6 +22,8 @@ pub struct TokenRunState {
     pub journal: TokenJournal,
     /// Where `metrics.jsonl` stands.
     pub metrics: MetricsPosition<TokenRecord>,
+    /// Answers written to `samples.jsonl`.
+    pub samples: u64,
     /// The account; what it calls live and buffered is in the fields below, or else lost.
     pub ledger: LedgerSnapshot,
     /// Schedule, next problem, groups that are not complete.

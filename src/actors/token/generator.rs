@@ -20,6 +20,7 @@ use crate::actors::role::{Role, RoleError, Turn};
 use crate::generate::{Engine, Finished, Interrupt, Paused, Request, ResumeMode, SavedKv};
 use crate::ops::with_threads;
 use crate::schedule::KvResume;
+use crate::telemetry::GeneratorMetrics;
 use crate::trajectory::{Finish, LiveTicket, Trajectory, TrajectoryId, Version};
 
 /// What a generator shows of itself in a checkpoint.
@@ -50,6 +51,7 @@ pub struct Generator {
     engine: Engine,
     pool: ThreadPool,
     flights: BTreeMap<TrajectoryId, Flight>,
+    metrics: GeneratorMetrics,
     /// Keys and values that a checkpoint brought back, until their trajectories are taken.
     saved: BTreeMap<TrajectoryId, SavedKv>,
     /// Steps of the engine and tokens at the last look.
@@ -85,6 +87,7 @@ impl Generator {
             run.plane.lost(index);
         }
         Ok(Self {
+            metrics: run.metrics.generator(index as u32),
             run,
             index,
             incarnation,
@@ -114,7 +117,8 @@ impl Generator {
             KvResume::Reprefill => ResumeMode::Reprefill,
         };
         if !self.engine.is_idle() {
-            self.run.metrics.interrupted.inc_by(self.engine.usage().running as u64);
+            let running = self.engine.usage().running as u64;
+            self.metrics.interrupted.inc_by(running);
         }
         let weights = self.run.generator_weights(&published)?;
         self.engine.swap(weights, mode);
@@ -178,7 +182,7 @@ impl Generator {
 
     /// Books the tokens that were sampled since the last look.
     fn book(&mut self) {
-        let (flights, metrics) = (&mut self.flights, self.run.metrics.generator(self.index as u32));
+        let (flights, metrics) = (&mut self.flights, &self.metrics);
         for (id, tokens) in self.engine.lengths() {
             if let Some(flight) = flights.get_mut(&id) {
                 let new = tokens.saturating_sub(flight.booked) as u64;
@@ -190,9 +194,9 @@ impl Generator {
         let usage = self.engine.usage();
         metrics.running.set(usage.running as u64);
         metrics.waiting.set(usage.waiting as u64);
-        metrics.cached_tokens.set(usage.cached_tokens as u64);
-        metrics.cache_capacity.set(usage.capacity_tokens as u64);
-        self.run.metrics.preempted.inc_by(usage.preempted - self.seen_preempted);
+        metrics.kv_cache_tokens.set(usage.cached_tokens as u64);
+        metrics.kv_cache_capacity.set(usage.capacity_tokens as u64);
+        metrics.preempted.inc_by(usage.preempted - self.seen_preempted);
         self.seen_preempted = usage.preempted;
     }
 
@@ -202,7 +206,7 @@ impl Generator {
         let Some(flight) = self.flights.get_mut(&trajectory.id) else { return };
         let new = trajectory.tokens.len().saturating_sub(flight.booked);
         flight.ticket.step(new as u64);
-        self.run.metrics.generator(self.index as u32).tokens.inc_by(new as u64);
+        self.metrics.tokens.inc_by(new as u64);
         flight.booked = trajectory.tokens.len();
         flight.held = held;
         let Some(mut conversation) = flight.conversation.take() else { return };

@@ -29,7 +29,7 @@ use crate::codec::{self, CheckpointStore};
 use crate::generate::Weights;
 use crate::learner::LearnerError;
 use crate::learner::schedule::Progress;
-use crate::learner::token::{TokenApplied, TokenLearner, TokenOutcome};
+use crate::learner::token::{Figure, TokenApplied, TokenLearner, TokenOutcome};
 use crate::ops::Sampling;
 use crate::telemetry::{Sample, SampleWriter, TokenRecord};
 use crate::trajectory::{DropReason, Group, Version};
@@ -231,9 +231,9 @@ impl TokenLearnerRole {
                 self.run.plane.discarded(1);
                 continue;
             }
-            self.run.metrics.queue_wait_seconds.observe(waited.as_secs_f64());
-            self.run.metrics.lag_in_flight.observe(ready.queued_at.lag_of(oldest) as f64);
-            self.run.metrics.lag_in_queue.observe(version.lag_of(ready.queued_at) as f64);
+            self.run.metrics.queue.wait_seconds.observe(waited.as_secs_f64());
+            self.run.metrics.queue.lag_in_flight.observe(ready.queued_at.lag_of(oldest) as f64);
+            self.run.metrics.queue.lag_in_queue.observe(version.lag_of(ready.queued_at) as f64);
             *self.record.queue_wait_seconds.get_or_insert_default() += waited.as_secs_f64() / prompts as f64;
             self.batch.push(ready);
         }
@@ -337,7 +337,21 @@ impl TokenLearnerRole {
             member.is_action.chunk_by(|a, b| a == b).filter(|run| run[0]).count()
         };
         record.turns_mean = Some(members().map(turns).sum::<usize>() as f64 / all);
-        applied.describe(record);
+        record.loss = Some(applied.loss);
+        record.policy_loss = Some(applied.policy_loss);
+        record.value_loss = applied.value_loss;
+        record.reference_kl = (applied.reference_kl != 0.0).then_some(applied.reference_kl);
+        record.entropy = applied.entropy;
+        record.approx_kl = applied.figure(Figure::KlK3);
+        record.gradient_norm = Some(applied.gradient_norm);
+        record.ratio_mean = applied.figure(Figure::RatioMean);
+        record.ratio_max = applied.ratio_max;
+        record.clip_fraction_low = applied.figure(Figure::ClipFracLow);
+        record.clip_fraction_high = applied.figure(Figure::ClipFracHigh);
+        record.masked_fraction = applied.figure(Figure::MaskedFrac);
+        record.explained_variance = applied.explained_variance;
+        record.advantage_mean = applied.advantage_mean;
+        record.advantage_std = applied.advantage_deviation;
     }
 
     fn note_lag(&mut self, group: &Group, version: Version) {
@@ -373,7 +387,7 @@ impl TokenLearnerRole {
             let Some(member) = group.members.first() else { continue };
             let sample = Sample {
                 update: self.learner.version().0,
-                split: "train".into(),
+                split: Some("train".into()),
                 prompt: tokenizer.decode(&member.prompt),
                 completion: tokenizer.decode(&member.tokens),
                 reward: member.reward.as_ref().map(|reward| reward.value),
@@ -417,7 +431,7 @@ impl TokenLearnerRole {
         for answer in evaluation.answers.iter().take(SAMPLES) {
             let sample = Sample {
                 update: latest.version.0,
-                split: "evaluation".into(),
+                split: Some("evaluation".into()),
                 prompt: answer.prompt.clone(),
                 completion: answer.answer.clone(),
                 reward: answer.reward,
@@ -486,13 +500,16 @@ impl TokenLearnerRole {
         record.grade_seconds = grade - std::mem::replace(&mut self.seen_grade_seconds, grade);
         self.run.set_figures(TokenFigures {
             version: self.learner.version(),
-            warmup: (!self.journal.started).then_some(self.journal.warmup),
+            warmup_loss: record.warmup_loss,
+            solved: record.solved,
+            response_length_mean: record.response_length_mean,
             reward_mean: self.journal.reward_mean(),
             eval_mean: self.journal.eval_mean,
             lag_mean: record.lag_mean,
         });
+        record.wall_seconds = self.recorder.wall_seconds();
         self.run.metrics.record_update(&record);
-        self.recorder.record(record, Duration::ZERO).map_err(|error| RoleError::Files(error.to_string()))
+        self.recorder.record(record).map_err(|error| RoleError::Files(error.to_string()))
     }
 }
 
@@ -519,6 +536,7 @@ impl Learning for TokenLearnerRole {
             learner: self.learner.state().clone(),
             journal: self.journal.clone(),
             metrics: self.recorder.position().map_err(|e| failed(&e))?,
+            samples: self.samples.position().map_err(|e| failed(&e))?,
             ledger: self.run.ledger.snapshot(),
             plane,
             ordered,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::run::TokenRun;
 use crate::actors::threaded::Observer;
-use crate::telemetry::{Progress, ProgressSnapshot, RunStatus, StatusBoard};
+use crate::telemetry::{Progress, TokenProgress, TokenRunStatus, StatusBoard};
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -23,7 +23,7 @@ struct Last {
 pub struct TokenMonitor {
     run: Arc<TokenRun>,
     progress: Progress,
-    board: Arc<StatusBoard>,
+    board: Arc<StatusBoard<TokenRunStatus>>,
     started: Instant,
     earlier_seconds: f64,
     last: Option<Last>,
@@ -35,7 +35,7 @@ impl TokenMonitor {
     pub fn new(
         run: Arc<TokenRun>,
         progress: Progress,
-        board: Arc<StatusBoard>,
+        board: Arc<StatusBoard<TokenRunStatus>>,
         earlier_seconds: f64,
     ) -> Self {
         Self { run, progress, board, started: Instant::now(), earlier_seconds, last: None }
@@ -66,7 +66,7 @@ impl Observer for TokenMonitor {
         for (generator, lag) in run.bus.lags(figures.version).enumerate() {
             run.metrics.generator(generator as u32).lag.set(lag);
         }
-        run.metrics.queue_depth.set(run.queue_depth() as u64);
+        run.metrics.queue.depth.set(run.queue_depth() as u64);
         run.metrics.observe_ledger(&ledger);
         let stop = &run.config.stop;
         let wall_seconds = self.earlier_seconds + self.started.elapsed().as_secs_f64();
@@ -75,22 +75,29 @@ impl Observer for TokenMonitor {
             stop.updates.map(|limit| figures.version.0 as f64 / limit as f64),
             stop.seconds.map(|limit| wall_seconds / limit),
         ];
-        let snapshot = ProgressSnapshot {
-            steps: tokens,
+        let generators = (0..run.plane.generators()).map(|index| run.metrics.generator(index as u32));
+        let (running, waiting) = generators.fold((0, 0), |(running, waiting), generator| {
+            (running + generator.running.get(), waiting + generator.waiting.get())
+        });
+        let snapshot = TokenProgress {
+            tokens,
             updates: figures.version.0,
-            warmup_updates: figures.warmup,
             wall_seconds,
-            steps_per_second: tokens_per_second,
-            return_mean: figures.reward_mean,
+            tokens_per_second,
+            warmup_loss: figures.warmup_loss,
+            reward_mean: figures.reward_mean,
+            solved: figures.solved,
             eval_mean: figures.eval_mean,
+            response_length_mean: figures.response_length_mean,
             lag_mean: figures.lag_mean,
+            running,
+            waiting,
             queue_depth: run.queue_depth() as u64,
             queue_capacity: run.queue_capacity() as u64,
             fraction_done: fractions.into_iter().flatten().reduce(f64::max).map(|fraction| fraction.min(1.0)),
-            ..ProgressSnapshot::default()
         };
         self.progress.update(&snapshot);
-        let status = RunStatus { progress: snapshot, ledger, restarts: run.restarts(), ..self.board.get() };
+        let status = TokenRunStatus { progress: snapshot, ledger: ledger.into(), restarts: run.restarts(), ..self.board.get() };
         self.board.set(status);
         self.last = Some(totals);
     }
@@ -112,8 +119,8 @@ fn show_busy(run: &TokenRun, last: &Last, now: &Last) {
     };
     let learner = fraction(now.learner_busy, last.learner_busy, 1);
     let generator = fraction(now.generator_busy, last.generator_busy, run.plane.generators());
-    run.metrics.set_busy_fraction("learner", learner);
-    run.metrics.set_busy_fraction("generation", generator);
+    run.metrics.roles.set_busy_fraction("learner", learner);
+    run.metrics.roles.set_busy_fraction("generation", generator);
     // Busy time of the slower side over elapsed time, which is max(T_generate, T_train) / T_step.
-    run.metrics.set_overlap_efficiency(learner.max(generator).min(1.0));
+    run.metrics.roles.set_overlap_efficiency(learner.max(generator).min(1.0));
 }

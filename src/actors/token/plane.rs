@@ -318,10 +318,11 @@ impl Plane {
         self.lock().counts
     }
 
-    /// Passes over the task's problems that are complete.
+    /// Passes over the task's problems, the unfinished one as a fraction; 0 when there is no end to them.
     #[must_use]
-    pub fn epochs(&self) -> u32 {
-        self.lock().prompts.position().epoch
+    pub fn epochs(&self) -> f64 {
+        let PromptPosition { epoch, taken, len } = self.lock().prompts.position();
+        f64::from(epoch) + len.map_or(0.0, |len| f64::from(taken) / f64::from(len.max(1)))
     }
 
     /// Groups that are not complete.

@@ -62,8 +62,12 @@ pub struct TokenRun {
 pub struct TokenFigures {
     /// Completed updates.
     pub version: Version,
-    /// Updates of the warm-up, while it goes on.
-    pub warmup: Option<u64>,
+    /// Loss of the last warm-up update, while the warm-up goes on (nats a token).
+    pub warmup_loss: Option<f64>,
+    /// Share of the answers of the last update with the full reward.
+    pub solved: Option<f64>,
+    /// Mean length of the answers of the last update, tokens.
+    pub response_length_mean: Option<f64>,
     /// Mean reward of the last 10 updates.
     pub reward_mean: Option<f64>,
     /// Mean reward of the last evaluation.
@@ -104,7 +108,7 @@ impl TokenRun {
     pub fn new(parts: TokenRunParts) -> Self {
         let faults = TokenFaults::new(&parts.config.faults);
         let generators = parts.plane.generators();
-        parts.metrics.queue_capacity.set(parts.queue.capacity() as u64);
+        parts.metrics.queue.capacity.set(parts.queue.capacity() as u64);
         Self {
             config: parts.config,
             task: parts.task,
@@ -200,7 +204,7 @@ impl TokenRun {
 
     /// Counts a restart of an actor of this kind.
     pub fn note_restart(&self, kind: &str) {
-        self.metrics.record_restart(kind);
+        self.metrics.roles.record_restart(kind);
         *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry(kind.into()).or_default() += 1;
     }
 

@@ -17,7 +17,7 @@ use crate::actors::train_error::TrainError;
 use crate::config::TokenConfig;
 use crate::env::task::TaskRegistry;
 use crate::telemetry::{
-    MetricsServer, Progress, RunOutcome, RunStatus, StatusBoard, TokenMetrics, TokenSummary, write_report,
+    MetricsServer, Progress, RunOutcome, StatusBoard, TokenMetrics, TokenRunStatus, TokenSummary, write_report,
 };
 
 /// Trains until a stop condition, a signal or a failure; the summary is also in the run directory. A run that failed
@@ -33,19 +33,19 @@ pub fn train_tokens(
     config.check(registry)?;
     let task = config.make_task(registry)?;
     let model = LanguageModel::open(&config, &*task)?;
-    config.check_model(&model)?;
+    config.check_model(&model, &*task)?;
     let metrics = Arc::new(TokenMetrics::new(&config.task.name));
     let board = Arc::new(StatusBoard::default());
     // Before the directory, like all that can refuse to start, so that a port in use leaves nothing behind.
-    let server = MetricsServer::start(config.telemetry.listen, Arc::clone(&metrics) as _, Arc::clone(&board))?;
-    let run_dir = RunDir::prepare_for(&options.run_dir, options.resume, |path| {
-        TokenSummary::read(path).ok().filter(|summary| config.stop.is_complete(summary)).is_some()
-    })?;
-    if run_dir.is_completed() {
+    let server = MetricsServer::start(config.telemetry.listen, Arc::clone(&metrics), Arc::clone(&board))?;
+    let run_dir = RunDir::prepare(&options.run_dir, options.resume)?;
+    let earlier = TokenSummary::read(run_dir.path()).ok().filter(|_| options.resume);
+    if let Some(summary) = earlier.filter(|summary| config.stop.is_complete(summary)) {
         eprintln!("{} is complete already; nothing to do", options.run_dir.display());
-        return Ok(TokenSummary::read(run_dir.path())?);
+        return Ok(summary);
     }
-    board.set(RunStatus { run: run_dir.name(), env: config.task.name.clone(), ..RunStatus::of_tokens() });
+    let task_name = config.task.name.clone();
+    board.set(TokenRunStatus { run: run_dir.name(), task: task_name, ..TokenRunStatus::default() });
     if let Some(server) = &server {
         eprintln!("metrics and status: http://{}/", server.address());
         run_dir.note_address(server.address())?;
@@ -66,7 +66,7 @@ pub fn train_tokens(
     };
     drop(monitor);
     let summary = conclude(&run, &run_dir, ending, role, earlier_seconds)?;
-    board.set(RunStatus { outcome: Some(summary.status), ..board.get() });
+    board.set(TokenRunStatus { outcome: Some(summary.status), ..board.get() });
     if let Some(server) = server {
         server.stop();
     }
@@ -87,11 +87,20 @@ fn conclude(
         Ending::Failed(cause) => (RunOutcome::Failed, cause),
     };
     let mut summary = TokenSummary {
+        status,
+        cause: String::new(),
         updates: run.bus.latest().version.0,
+        tokens: 0,
         wall_seconds: earlier_seconds,
-        epochs: u64::from(run.plane.epochs()),
+        tokens_per_second: 0.0,
+        reward_mean: None,
+        eval_mean: None,
+        lag_mean: None,
+        lag_max: 0,
+        epochs: run.plane.epochs(),
         grading_errors: run.plane.counts().grading_errors,
-        ..TokenSummary::default()
+        ledger: run.ledger.snapshot().into(),
+        restarts: run.restarts(),
     };
     run.plane.close();
     if let Some(mut role) = role {
@@ -110,7 +119,6 @@ fn conclude(
                 Ok(None) => {}
                 Ok(Some(evaluation)) => {
                     summary.eval_mean = Some(evaluation.mean());
-                    summary.eval_accuracy = Some(evaluation.accuracy());
                 }
                 Err(error) => {
                     (status, cause) =
@@ -134,7 +142,6 @@ fn conclude(
         summary.tokens_per_second = summary.tokens as f64 / summary.wall_seconds;
     }
     summary.ledger = ledger.into();
-    summary.restarts = run.restarts();
     summary.write(run_dir.path())?;
     write_report(run_dir.path())?;
     Ok(summary)
