@@ -5,8 +5,10 @@
 
 use candle_core::{CpuStorage, CustomOp2, DType, Layout, Result, Shape, Tensor};
 
+use super::GradientSum;
 use super::lanes::Element;
 use super::parallel::over_rows;
+use super::prepared::WeightRef;
 use super::storage::{self, by_type, refuse, values};
 #[cfg(feature = "cuda")]
 use {
@@ -17,8 +19,10 @@ use {
 /// The rows of `weight` that `ids` name.
 ///
 /// Shapes: weight `[V, D]`, ids `u32` `[..]`, result `[.., D]`. Differentiable in weight. Own kernels for `f32` and
-/// `f64` on the CPU, else candle's operators. Errors when a shape does not fit or an id is not below V.
-pub fn embedding(weight: &Tensor, ids: &Tensor) -> Result<Tensor> {
+/// `f64` on the CPU, which add to the weight's gradient sum where there is one, else candle's operators. Errors when a
+/// shape does not fit or an id is not below V.
+pub fn embedding<'a>(weight: impl Into<WeightRef<'a>>, ids: &Tensor) -> Result<Tensor> {
+    let WeightRef { tensor: weight, gradients, .. } = weight.into();
     let &[_, width] = weight.dims() else {
         return refuse("embedding", format!("weight {:?} must be [V, D]", weight.dims()));
     };
@@ -27,7 +31,7 @@ pub fn embedding(weight: &Tensor, ids: &Tensor) -> Result<Tensor> {
     }
     let flat = ids.flatten_all()?;
     let rows = if storage::is_native(weight) || storage::has_kernel(weight) {
-        weight.contiguous()?.apply_op2(&flat, Embedding)?
+        weight.contiguous()?.apply_op2(&flat, Embedding { gradients: gradients.cloned() })?
     } else {
         composed(weight, &flat)?
     };
@@ -41,7 +45,10 @@ fn composed(weight: &Tensor, ids: &Tensor) -> Result<Tensor> {
     weight.index_select(ids, 0)
 }
 
-struct Embedding;
+struct Embedding {
+    /// Where the weight's gradient goes, if not to automatic differentiation.
+    gradients: Option<GradientSum>,
+}
 
 impl Embedding {
     fn forward<T: Element>(
@@ -68,22 +75,41 @@ impl Embedding {
         Ok((T::to_cpu_storage_owned(output), Shape::from((ids.len(), width))))
     }
 
-    fn backward<T: Element>(weight: &Tensor, ids: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+    fn backward<T: Element>(
+        &self,
+        weight: &Tensor,
+        ids: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Option<Tensor>> {
         let (count, width) = weight.dims2()?;
         let (ids, gradient) = (values::<u32>(ids)?, values::<T>(gradient)?);
         let (ids, gradient) = (ids.slice()?, gradient.slice()?);
-        let mut output = vec![T::zero(); count * width];
-        over_rows(&mut output, width, gradient.len(), |first, output| {
-            let rows = output.len() / width.max(1);
-            for (&id, gradient) in ids.iter().zip(gradient.chunks_exact(width.max(1))) {
-                let Some(row) = (id as usize).checked_sub(first).filter(|&row| row < rows) else { continue };
-                for (sum, &value) in output[row * width..][..width].iter_mut().zip(gradient) {
-                    *sum += value;
+        if let Some(sum) = &self.gradients {
+            sum.update(|sum, accumulate| {
+                if !accumulate {
+                    sum.fill(T::zero());
                 }
-            }
-        });
-        Tensor::from_vec(output, weight.shape(), weight.device())
+                add(sum, width, ids, gradient);
+            })?;
+            return Ok(None);
+        }
+        let mut output = vec![T::zero(); count * width];
+        add(&mut output, width, ids, gradient);
+        Tensor::from_vec(output, weight.shape(), weight.device()).map(Some)
     }
+}
+
+/// Adds each row of `gradient` to the row of `output` that its id names.
+fn add<T: Element>(output: &mut [T], width: usize, ids: &[u32], gradient: &[T]) {
+    over_rows(output, width, gradient.len(), |first, output| {
+        let rows = output.len() / width.max(1);
+        for (&id, gradient) in ids.iter().zip(gradient.chunks_exact(width.max(1))) {
+            let Some(row) = (id as usize).checked_sub(first).filter(|&row| row < rows) else { continue };
+            for (sum, &value) in output[row * width..][..width].iter_mut().zip(gradient) {
+                *sum += value;
+            }
+        }
+    });
 }
 
 impl CustomOp2 for Embedding {
@@ -126,8 +152,8 @@ impl CustomOp2 for Embedding {
             let result = cuda::embedding::gather_backward(&ids.view()?, &gradient.view()?, weight.dim(0)?)?;
             return Ok((Some(result.into_tensor()), None));
         }
-        let gradient = by_type!(weight.dtype(), T => Self::backward::<T>(weight, ids, &gradient))?;
-        Ok((Some(gradient), None))
+        let gradient = by_type!(weight.dtype(), T => self.backward::<T>(weight, ids, &gradient))?;
+        Ok((gradient, None))
     }
 }
 
@@ -175,7 +201,8 @@ mod tests {
         let (weight, ids) = (pseudo_random(&[count, width], 1, DType::F32), ids(&[positions], count));
         let gradient = pseudo_random(&[positions, width], 2, DType::F32);
         let backward = || {
-            let gradient = Embedding.bwd(&weight, &ids, &gradient, &gradient).unwrap().0.unwrap();
+            let op = Embedding { gradients: None };
+            let gradient = op.bwd(&weight, &ids, &gradient, &gradient).unwrap().0.unwrap();
             gradient.to_vec2::<f32>().unwrap()
         };
         let mut expected = vec![vec![0.0_f32; width]; count];

@@ -4,6 +4,7 @@
 
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Device, Layout, Result, Shape, Tensor};
 
+use super::GradientSum;
 use super::activation::{self, Activation, activate};
 use super::lanes::Element;
 use super::patches::Patches;
@@ -14,14 +15,15 @@ use super::storage::{self, by_type, refuse, values};
 /// `activation(x · weightᵀ + bias)`; without a bias, none is added.
 ///
 /// Shapes: x `[N, K]`, weight `[O, K]`, bias `[O]`, result `[N, O]`; all of one float type on one device. Own kernels
-/// for `f32` and `f64` on the CPU, else candle's operators. Errors when a shape does not fit.
+/// for `f32` and `f64` on the CPU, which add to the weight's gradient sum where there is one, else candle's operators.
+/// Errors when a shape does not fit.
 pub fn linear<'a>(
     x: &Tensor,
     weight: impl Into<WeightRef<'a>>,
     bias: Option<&Tensor>,
     activation: Activation,
 ) -> Result<Tensor> {
-    let WeightRef { tensor: weight, prepared } = weight.into();
+    let WeightRef { tensor: weight, prepared, gradients } = weight.into();
     check(x, weight, bias)?;
     if !storage::is_native(x) {
         return composed(x, weight, bias, activation);
@@ -31,6 +33,7 @@ pub fn linear<'a>(
     let operator = Linear {
         activation: if fused { activation } else { Activation::Identity },
         prepared: prepared.cloned(),
+        gradients: gradients.cloned(),
     };
     let y = match bias {
         Some(bias) => x.apply_op3(&weight, &bias.contiguous()?, operator)?,
@@ -67,6 +70,8 @@ fn composed(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, activation: Acti
 struct Linear {
     activation: Activation,
     prepared: Option<PreparedWeight>,
+    /// Where the weight's gradient goes, if not to automatic differentiation.
+    gradients: Option<GradientSum>,
 }
 
 /// A storage and the view of it that an operator was given.
@@ -102,14 +107,26 @@ impl Linear {
             let weight = values(weight)?;
             tensor(product::inputs_gradient(&before, weight.slice()?, [x.dim(0)?, outputs, inputs]), x)
         });
-        let weight_gradient = weight.track_op().then(|| {
-            let x = values(x)?;
-            tensor(product::weight_gradient(&before, outputs, &Patches::matrix(x.slice()?, inputs)), weight)
-        });
+        let weight_gradient = match &self.gradients {
+            _ if !weight.track_op() => None,
+            Some(sum) => {
+                let x = values(x)?;
+                let x = Patches::matrix(x.slice()?, inputs);
+                sum.update(|sum, accumulate| {
+                    product::add_weight_gradient(sum, &before, outputs, &x, accumulate);
+                })?;
+                None
+            }
+            None => {
+                let x = values(x)?;
+                let x = Patches::matrix(x.slice()?, inputs);
+                Some(tensor(product::weight_gradient(&before, outputs, &x), weight)?)
+            }
+        };
         let bias_gradient = bias
             .filter(|bias| bias.track_op())
             .map(|bias| tensor(activation::column_sums(&before, outputs), bias));
-        Ok([x_gradient.transpose()?, weight_gradient.transpose()?, bias_gradient.transpose()?])
+        Ok([x_gradient.transpose()?, weight_gradient, bias_gradient.transpose()?])
     }
 }
 
@@ -227,7 +244,7 @@ mod tests {
                 assert_eq!(with_threads(&pool, || rows(0, count)), alone[..count]);
             }
             let prepared = PreparedWeight::new(&weight).unwrap();
-            let weight = WeightRef { tensor: &weight, prepared: prepared.as_ref() };
+            let weight = WeightRef { tensor: &weight, prepared: prepared.as_ref(), gradients: None };
             let output = linear(&x.narrow(0, 0, 5).unwrap(), weight, Some(&bias), Activation::Tanh).unwrap();
             assert_eq!(output.to_vec2::<f32>().unwrap(), alone[..5]);
         }
@@ -265,11 +282,30 @@ mod tests {
     }
 
     #[test]
+    fn a_gradient_sum_takes_what_differentiation_would_give_the_weight() {
+        for (n, k, o) in [(5, 700, 40), (40, 8, 6), (9, 12, 3)] {
+            let x = pseudo_random(&[n, k], 1, DType::F64);
+            let weight = Var::from_tensor(&pseudo_random(&[o, k], 2, DType::F64)).unwrap();
+            let sum = GradientSum::new(&weight).unwrap();
+            let backward = |gradients| {
+                let weight = WeightRef { tensor: &weight, prepared: None, gradients };
+                let y = linear(&x, weight, None, Activation::Tanh).unwrap();
+                y.sqr().unwrap().sum_all().unwrap().backward().unwrap()
+            };
+            let alone = backward(None).get(&weight).unwrap().clone();
+            for times in 1..=2 {
+                assert!(backward(Some(&sum)).get(&weight).is_none());
+                close(&sum.tensor().unwrap(), &(&alone * f64::from(times)).unwrap(), 1e-12);
+            }
+        }
+    }
+
+    #[test]
     fn an_untracked_input_costs_no_gradient() {
         let x = pseudo_random(&[3, 4], 1, DType::F32);
         let weight = Var::from_tensor(&pseudo_random(&[2, 4], 2, DType::F32)).unwrap();
         let bias = Var::from_tensor(&pseudo_random(&[2], 3, DType::F32)).unwrap();
-        let op = Linear { activation: Activation::Relu, prepared: None };
+        let op = Linear { activation: Activation::Relu, prepared: None, gradients: None };
         let y = linear(&x, &weight, Some(&bias), Activation::Relu).unwrap();
         let (x, weight, bias) = CustomOp3::bwd(&op, &x, &weight, &bias, &y, &y.ones_like().unwrap()).unwrap();
         assert!(x.is_none() && weight.is_some() && bias.is_some());

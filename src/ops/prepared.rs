@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Result, Tensor};
 
+use super::GradientSum;
 use super::product::PackedWeight;
 use super::storage::values;
 
@@ -37,20 +38,23 @@ impl PreparedWeight {
     }
 }
 
-/// A weight given to an operator, with its prepared form where there is one.
+/// A weight given to an operator, with its prepared form and the sum of its gradients where there are such.
 ///
-/// The two must be of the same values; the tensor alone gets a gradient.
+/// Tensor and prepared form must be of the same values. A gradient goes to the tensor, by automatic differentiation, or
+/// where there is a sum, to that alone: by operators that say so, on the CPU.
 #[derive(Debug, Clone, Copy)]
 pub struct WeightRef<'a> {
     /// The weight.
     pub tensor: &'a Tensor,
     /// The same, laid out.
     pub prepared: Option<&'a PreparedWeight>,
+    /// Where its gradients are added up.
+    pub gradients: Option<&'a GradientSum>,
 }
 
 impl<'a> From<&'a Tensor> for WeightRef<'a> {
     fn from(tensor: &'a Tensor) -> Self {
-        Self { tensor, prepared: None }
+        Self { tensor, prepared: None, gradients: None }
     }
 }
 

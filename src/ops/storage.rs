@@ -52,7 +52,7 @@ pub(super) fn refuse<R>(operator: &str, problem: impl std::fmt::Display) -> Resu
     Err(Error::Msg(format!("{operator} refused its inputs: {problem}")))
 }
 
-fn contiguous_range(layout: &Layout) -> Result<Range<usize>> {
+pub(super) fn contiguous_range(layout: &Layout) -> Result<Range<usize>> {
     match layout.contiguous_offsets() {
         Some((start, end)) => Ok(start..end),
         None => Err(Error::Msg("operator got a strided tensor: make it contiguous first".into()).bt()),

@@ -20,7 +20,8 @@ mod torso;
 
 pub use config::{ActivationKind, CoreConfig, PolicyConfig, TorsoConfig};
 pub use decoder::{
-    Attend, Decoder, DecoderConfig, DecoderInput, ExpertsConfig, Hidden, PackedAttention, RopeScaling,
+    Attend, Checkpointing, Decoder, DecoderConfig, DecoderInput, ExpertsConfig, Gradients, Hidden, Pack, PackError,
+    PackedAttention, Packing, Place, RopeScaling, ScoreGradients, Scores, TrainingPass,
 };
 pub use distribution::Distribution;
 pub use network::{Policy, SequenceInput, SequenceOutput, StepInput, StepOutput};

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use candle_core::{DType, Device, Result, Shape, Tensor, Var};
 
-use crate::ops::{PreparedWeight, WeightRef};
+use crate::ops::{GradientSum, PreparedWeight, WeightRef};
 use crate::random::{Stream, draw, normal_pair};
 
 /// How a parameter starts.
@@ -104,6 +104,8 @@ pub struct Parameters {
     /// For parameters that no longer change: the weights that were used, laid out at their first use and shared by
     /// all readers. Empty for parameters that may still change.
     prepared: Arc<[OnceLock<Option<PreparedWeight>>]>,
+    /// Where operators add up the gradients of these parameters. Empty unless [`Parameters::collecting`].
+    gradients: Arc<[Option<GradientSum>]>,
 }
 
 impl Index<ParameterId> for Parameters {
@@ -116,7 +118,7 @@ impl Index<ParameterId> for Parameters {
 
 impl Parameters {
     fn changing(names: Arc<[String]>, tensors: Vec<Tensor>) -> Self {
-        Self { names, tensors, prepared: Arc::new([]) }
+        Self { names, tensors, prepared: Arc::new([]), gradients: Arc::new([]) }
     }
 
     /// A parameter as a weight of an operator, laid out already if it no longer changes.
@@ -128,7 +130,18 @@ impl Parameters {
             place.get_or_init(|| PreparedWeight::new(tensor).unwrap_or(None));
         };
         self.prepared.get(id.0).map(prepare);
-        WeightRef { tensor, prepared: self.prepared.get(id.0).and_then(|place| place.get()?.as_ref()) }
+        WeightRef {
+            tensor,
+            prepared: self.prepared.get(id.0).and_then(|place| place.get()?.as_ref()),
+            gradients: self.gradients.get(id.0).and_then(Option::as_ref),
+        }
+    }
+
+    /// A parameter as a weight of an operator that has no use for a prepared form.
+    #[must_use]
+    pub fn table(&self, id: ParameterId) -> WeightRef<'_> {
+        let gradients = self.gradients.get(id.0).and_then(Option::as_ref);
+        WeightRef { tensor: &self[id], prepared: None, gradients }
     }
 
     /// Names and tensors in order.
@@ -150,7 +163,7 @@ impl Parameters {
         };
         let tensors = self.tensors.iter().map(copy).collect::<Result<Vec<_>>>()?;
         let prepared = tensors.iter().map(|_| OnceLock::new()).collect();
-        Ok(Self { names: self.names.clone(), tensors, prepared })
+        Ok(Self { names: self.names.clone(), tensors, prepared, gradients: Arc::new([]) })
     }
 
     /// The same storage without gradient tracking, for forward passes of the learner that need no graph.
@@ -161,11 +174,36 @@ impl Parameters {
 
     /// Differentiable variables with these values, in order, and the parameters that refer to them.
     pub fn to_variables(&self) -> Result<(Vec<(String, Var)>, Self)> {
-        let variables: Vec<Var> =
-            self.tensors.iter().map(|tensor| Var::from_tensor(&tensor.copy()?)).collect::<Result<_>>()?;
-        let tensors = variables.iter().map(|variable| variable.as_tensor().clone()).collect();
-        let named = self.names.iter().cloned().zip(variables).collect();
-        Ok((named, Self::changing(self.names.clone(), tensors)))
+        self.to_variables_where(|_| true)
+    }
+
+    /// [`Parameters::to_variables`] of those that `trained` names; the others are frozen: they keep their storage and get
+    /// no gradient.
+    pub fn to_variables_where(&self, trained: impl Fn(&str) -> bool) -> Result<(Vec<(String, Var)>, Self)> {
+        let mut variables = Vec::new();
+        let tensors = self.iter().map(|(name, tensor)| {
+            if !trained(name) {
+                return Ok(tensor.detach());
+            }
+            let variable = Var::from_tensor(&tensor.detach())?;
+            variables.push((name.to_owned(), variable.clone()));
+            Ok(variable.into_inner())
+        });
+        let tensors = tensors.collect::<Result<_>>()?;
+        Ok((variables, Self::changing(self.names.clone(), tensors)))
+    }
+
+    /// The same parameters, the gradients of which operators add to `sums` (in order; none: by automatic
+    /// differentiation alone).
+    #[must_use]
+    pub fn collecting(&self, sums: Arc<[Option<GradientSum>]>) -> Self {
+        Self { gradients: sums, ..self.clone() }
+    }
+
+    /// A copy of another float type.
+    pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        let tensors = self.tensors.iter().map(|tensor| tensor.detach().to_dtype(dtype));
+        Ok(Self::changing(self.names.clone(), tensors.collect::<Result<_>>()?))
     }
 }
 

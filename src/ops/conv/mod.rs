@@ -32,7 +32,7 @@ pub fn conv2d<'a>(
     padding: usize,
     activation: Activation,
 ) -> Result<Tensor> {
-    let WeightRef { tensor: weight, prepared } = weight.into();
+    let WeightRef { tensor: weight, prepared, .. } = weight.into();
     let geometry = Geometry::new(x, weight, bias, stride, padding)?;
     if !storage::is_native(x) {
         return composed(x, weight, bias, &geometry, activation);

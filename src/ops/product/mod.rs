@@ -15,4 +15,4 @@ pub(super) use general::{Matrix, inputs_gradient, multiply};
 pub(super) use panels::PackedWeight;
 #[cfg(target_arch = "x86_64")]
 pub(super) use panels::transpose_avx;
-pub(super) use weight_gradient::weight_gradient;
+pub(super) use weight_gradient::{add_weight_gradient, weight_gradient};

@@ -30,6 +30,11 @@ pub(in crate::ops) fn weight_gradient<T: Element>(gradient: &[T], outputs: usize
         return result;
     }
     let rows = gradient.len() / outputs;
+    if let Some(values) = large(outputs, x, rows) {
+        let gradient = Matrix::new(gradient, rows, outputs).transposed();
+        multiply(&mut result, gradient, Matrix::new(values, rows, inputs), false);
+        return result;
+    }
     if outputs <= FEW_OUTPUTS
         && inputs > outputs
         && let Some(x) = x.as_matrix(rows)
@@ -43,19 +48,45 @@ pub(in crate::ops) fn weight_gradient<T: Element>(gradient: &[T], outputs: usize
         }
         return result;
     }
-    if let Some(values) = x.as_matrix(rows)
-        && (result.len() > SMALL_WEIGHT || rows < outputs.max(inputs))
-    {
-        let gradient = Matrix::new(gradient, rows, outputs).transposed();
-        multiply(&mut result, gradient, Matrix::new(values, rows, inputs), false);
-        return result;
-    }
     let tiles = on_this_processor(Tiles::<T> { outputs, x, values: std::marker::PhantomData });
     let sums = Output::new(&mut result, inputs);
     parallel::over_parts(tiles.len(), parallel::worthwhile(gradient.len() * inputs), |part| {
         on_this_processor(Pass { gradient, outputs, x, tiles: &tiles[part], sums: &sums });
     });
     result
+}
+
+/// Adds what [`weight_gradient`] gives to `sum`, or writes it there when not to accumulate.
+pub(in crate::ops) fn add_weight_gradient<T: Element>(
+    sum: &mut [T],
+    gradient: &[T],
+    outputs: usize,
+    x: &Patches<T>,
+    accumulate: bool,
+) {
+    let inputs = x.row_len();
+    let rows = gradient.len().checked_div(outputs).unwrap_or(0);
+    if rows > 0
+        && let Some(values) = large(outputs, x, rows)
+    {
+        let gradient = Matrix::new(gradient, rows, outputs).transposed();
+        multiply(sum, gradient, Matrix::new(values, rows, inputs), accumulate);
+        return;
+    }
+    let result = weight_gradient(gradient, outputs, x);
+    if accumulate {
+        sum.iter_mut().zip(result).for_each(|(sum, value)| *sum += value);
+    } else {
+        sum.copy_from_slice(&result);
+    }
+}
+
+/// The values of x when their product is left to the general one.
+fn large<'a, T: Element>(outputs: usize, x: &'a Patches<T>, rows: usize) -> Option<&'a [T]> {
+    let inputs = x.row_len();
+    let turned = outputs <= FEW_OUTPUTS && inputs > outputs;
+    let large = !turned && (outputs * inputs > SMALL_WEIGHT || rows < outputs.max(inputs));
+    x.as_matrix(rows).filter(|_| large)
 }
 
 /// Some neighbouring outputs by some neighbouring inputs of one run.

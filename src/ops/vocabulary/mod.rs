@@ -18,11 +18,13 @@ use std::sync::OnceLock;
 
 use candle_core::{CpuStorage, CustomOp3, DType, Error, Layout, Result, Shape, Tensor};
 
+use super::GradientSum;
 use super::activation::Activation;
 use super::categorical::categorical;
 use super::lanes::{Element, on_this_processor};
 use super::parallel::over_rows;
 use super::patches::Patches;
+use super::prepared::WeightRef;
 use super::product::{self, Matrix, PackedWeight, Weight, multiply};
 use super::storage::{self, by_type, refuse, values};
 #[cfg(feature = "cuda")]
@@ -46,15 +48,16 @@ const BLOCK: usize = 4096;
 /// `softmax(x · weightᵀ / temperature)`, in nats.
 ///
 /// Shapes: x `[N, D]`, weight `[V, D]`, targets `[N]` (`u32`), result `[N, 2]`. Differentiable in x and weight. On the
-/// CPU it needs a few tens of megabytes beside its inputs and gradients, whatever N; elsewhere it is composed of
+/// CPU it adds to the weight's gradient sum where there is one, and needs a few tens of megabytes beside its inputs and gradients, whatever N; elsewhere it is composed of
 /// candle's operators, logits and all. Errors when a shape does not fit, a target is not below V, or the temperature
 /// is not a positive number.
-pub fn vocabulary_log_prob(
+pub fn vocabulary_log_prob<'a>(
     x: &Tensor,
-    weight: &Tensor,
+    weight: impl Into<WeightRef<'a>>,
     targets: &Tensor,
     temperature: f64,
 ) -> Result<Tensor> {
+    let WeightRef { tensor: weight, gradients, .. } = weight.into();
     check(x, weight, targets, temperature)?;
     if !storage::is_native(x) && !storage::has_kernel(x) {
         return composed(x, weight, targets, temperature);
@@ -62,6 +65,7 @@ pub fn vocabulary_log_prob(
     let op = VocabularyLogProb {
         temperature,
         sums: OnceLock::new(),
+        gradients: gradients.cloned(),
         #[cfg(feature = "cuda")]
         states: OnceLock::new(),
     };
@@ -96,6 +100,8 @@ fn composed(x: &Tensor, weight: &Tensor, targets: &Tensor, temperature: f64) -> 
 struct VocabularyLogProb {
     temperature: f64,
     sums: OnceLock<Vec<LogSum>>,
+    /// Where the weight's gradient goes, if not to automatic differentiation.
+    gradients: Option<GradientSum>,
     /// The same on a device.
     #[cfg(feature = "cuda")]
     states: OnceLock<Tensor>,
@@ -192,13 +198,14 @@ impl<'a, T: Element> Head<'a, T> {
     }
 
     /// Fills the gradient of `rows.len()` rows of x from `first`, and adds what these rows give to that of the weight
-    /// (the first rows fill it: its fresh pages are then touched once).
+    /// (or fills it when not to accumulate: its fresh pages are then touched once).
     fn backward(
         &self,
         first: usize,
         rows: &[RowGradient<T>],
         mut x_gradient: Option<&mut [T]>,
         mut weight_gradient: Option<&mut [T]>,
+        accumulate: bool,
     ) {
         let mut scratch = vec![T::zero(); rows.len() * CHUNK.min(self.entries)];
         for index in 0..self.chunks() {
@@ -221,7 +228,7 @@ impl<'a, T: Element> Head<'a, T> {
             if let Some(output) = weight_gradient.as_deref_mut() {
                 let output = &mut output[chunk.first * self.inputs..][..chunk.width * self.inputs];
                 let x = Matrix::new(self.x_rows(first, rows.len()), rows.len(), self.inputs);
-                multiply(output, gradient.transposed(), x, first > 0);
+                multiply(output, gradient.transposed(), x, accumulate);
             }
         }
     }
@@ -273,7 +280,9 @@ impl VocabularyLogProb {
             return Err(Error::Msg("vocabulary_log_prob: backward before forward".into()).bt());
         };
         let mut x_gradient = x.track_op().then(|| vec![T::zero(); x.elem_count()]);
-        let mut weight_gradient = weight.track_op().then(|| vec![T::zero(); weight.elem_count()]);
+        let sum = self.gradients.as_ref().filter(|_| weight.track_op());
+        let own = weight.track_op() && sum.is_none();
+        let mut weight_gradient = own.then(|| vec![T::zero(); weight.elem_count()]);
         {
             let (rows, inputs) = x.dims2()?;
             let entries = weight.dim(0)?;
@@ -283,13 +292,20 @@ impl VocabularyLogProb {
             let head = Head::<T> { x, weight, targets, inputs, entries, inverse };
             let gradient = values::<T>(gradient)?;
             let gradient = gradient.slice()?.as_chunks::<2>().0;
-            for first in (0..rows).step_by(BLOCK) {
-                let end = rows.min(first + BLOCK);
-                let gradients: Vec<_> = (first..end)
-                    .map(|row| RowGradient::new(&sums[row], targets[row], gradient[row], inverse))
-                    .collect();
-                let x_gradient = x_gradient.as_mut().map(|g| &mut g[first * inputs..end * inputs]);
-                head.backward(first, &gradients, x_gradient, weight_gradient.as_deref_mut());
+            let mut blocks = |mut weight_gradient: Option<&mut [T]>, accumulate: bool| {
+                for first in (0..rows).step_by(BLOCK) {
+                    let end = rows.min(first + BLOCK);
+                    let gradients: Vec<_> = (first..end)
+                        .map(|row| RowGradient::new(&sums[row], targets[row], gradient[row], inverse))
+                        .collect();
+                    let x_gradient = x_gradient.as_mut().map(|g| &mut g[first * inputs..end * inputs]);
+                    let accumulate = accumulate || first > 0;
+                    head.backward(first, &gradients, x_gradient, weight_gradient.as_deref_mut(), accumulate);
+                }
+            };
+            match sum {
+                Some(sum) if rows > 0 => sum.update(|sum, accumulate| blocks(Some(sum), accumulate))?,
+                _ => blocks(weight_gradient.as_deref_mut(), false),
             }
         }
         let tensor = |gradient: Option<Vec<T>>, like: &Tensor| {

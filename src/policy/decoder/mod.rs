@@ -8,14 +8,23 @@
 //! Invariants: a token's row depends on its sequence only (the operators are row-invariant), so what generation
 //! records and training recomputes are the same bits; every parameter gets a gradient.
 
+mod backward;
 mod config;
+#[cfg(test)]
+mod fixtures;
+mod gradients;
+mod inject;
 mod layer;
+mod packed;
 mod rope;
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 
+pub use backward::{Checkpointing, ScoreGradients, Scores, TrainingPass};
 pub use config::{DecoderConfig, ExpertsConfig, RopeScaling};
+pub use gradients::Gradients;
 pub use layer::{Attend, PackedAttention};
+pub use packed::{Pack, PackError, Packing, Place};
 
 use super::parameters::{Initializer, Layout, ParameterId, Parameters};
 use crate::ops::{Activation, WeightRef, embedding, linear, rms_norm, vocabulary_log_prob};
@@ -80,10 +89,25 @@ impl Decoder {
         Ok(Self { config, layout, tokens, layers, norm, head, value, cosine, sine })
     }
 
+    /// The same architecture for parameters of another float type.
+    ///
+    /// # Errors
+    /// When a device fails.
+    pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        let (cosine, sine) = (self.cosine.to_dtype(dtype)?, self.sine.to_dtype(dtype)?);
+        Ok(Self { cosine, sine, ..self.clone() })
+    }
+
     /// Its shape.
     #[must_use]
     pub fn config(&self) -> &DecoderConfig {
         &self.config
+    }
+
+    /// Where it runs.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.cosine.device()
     }
 
     /// Its parameters.
@@ -127,7 +151,7 @@ impl Decoder {
     /// The first residual stream, `[N, width]`.
     pub fn embed(&self, parameters: &Parameters, tokens: &[u32]) -> Result<Tensor> {
         let ids = Tensor::from_slice(tokens, tokens.len(), self.cosine.device())?;
-        embedding(&parameters[self.tokens], &ids)
+        embedding(parameters.table(self.tokens), &ids)
     }
 
     /// One layer: the next residual stream and the experts that ran (`u32`, `[N, experts a token]`).
@@ -163,7 +187,7 @@ impl Decoder {
         temperature: f64,
     ) -> Result<Tensor> {
         let targets = Tensor::from_slice(targets, targets.len(), states.device())?;
-        vocabulary_log_prob(states, &parameters[self.head.unwrap_or(self.tokens)], &targets, temperature)
+        vocabulary_log_prob(states, parameters.table(self.head.unwrap_or(self.tokens)), &targets, temperature)
     }
 
     /// Values of hidden states, `[N]`; `None` without a value head.

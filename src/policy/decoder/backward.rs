@@ -1,0 +1,309 @@
+//! A micro-batch through the decoder and back.
+//!
+//! Forward, each predicted token gets its log-probability, entropy and value ([`Scores`]). The caller says how the loss
+//! changes with each of them, and the gradient of every trained parameter is added to its sum ([`Gradients`]), layer by
+//! layer from the last: automatic differentiation sees one layer at a time (or a few), between an input that is a
+//! variable of its own and an output whose gradient is known. What a layer needed is freed once it has been differentiated.
+//!
+//! With checkpointing only the inputs of (every few) layers are kept, and the layers are run again on the way back (Chen
+//! et al., "Training deep nets with sublinear memory cost", 2016).
+//!
+//! Invariants:
+//! - gradients are the same bits with and without checkpointing, and for any number of threads;
+//! - those of micro-batches add up to that of the whole batch (up to the rounding of sums);
+//! - scores are the same bits in [`TrainingPass::evaluate`] and [`TrainingPass::accumulate`], and those of generation.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+
+use candle_core::{DType, Result, Tensor, Var, bail};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::inject::inject;
+use super::packed::Pack;
+use super::{Decoder, Gradients, PackedAttention};
+use crate::ops::embedding;
+use crate::policy::parameters::Parameters;
+
+/// What is kept of a forward pass for the backward pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Checkpointing {
+    /// Everything: fastest.
+    #[default]
+    None,
+    /// The input of each layer: least memory, a third more work.
+    PerLayer,
+    /// The input of every so many layers: fewer inputs, but as many layers at a time are kept on the way back.
+    Every(NonZeroUsize),
+}
+
+impl Checkpointing {
+    /// Layers that are differentiated at a time.
+    fn stride(self) -> usize {
+        match self {
+            Self::None | Self::PerLayer => 1,
+            Self::Every(layers) => layers.get(),
+        }
+    }
+}
+
+/// How packs run.
+#[derive(Debug, Clone, Copy)]
+pub struct TrainingPass<'a> {
+    /// The architecture.
+    pub decoder: &'a Decoder,
+    /// Temperature of the policy: that of sampling.
+    pub temperature: f64,
+    /// What is kept for the backward pass.
+    pub checkpointing: Checkpointing,
+}
+
+/// What comes out for the predicted tokens of a pack, in the order of [`Pack::places`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Scores {
+    /// Log-probability of each token, in nats.
+    pub log_probs: Vec<f32>,
+    /// Entropy of the distribution that each token was drawn from, in nats.
+    pub entropies: Vec<f32>,
+    /// Value of the state in which each token was chosen; empty without a value head.
+    pub values: Vec<f32>,
+}
+
+/// Derivative of the loss by each entry of [`Scores`]; what is empty is all zero.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ScoreGradients {
+    /// By the log-probabilities.
+    pub log_probs: Vec<f32>,
+    /// By the entropies.
+    pub entropies: Vec<f32>,
+    /// By the values.
+    pub values: Vec<f32>,
+}
+
+impl TrainingPass<'_> {
+    /// Scores of a pack's predicted tokens; no graph is built.
+    ///
+    /// # Errors
+    /// When a token or position is out of range, or forced experts do not fit the model.
+    pub fn evaluate(&self, parameters: &Parameters, pack: &Pack) -> Result<Scores> {
+        let rows = Rows::new(self, pack)?;
+        let tracked = parameters.iter().any(|(_, tensor)| tensor.track_op());
+        let detached = tracked.then(|| parameters.detached());
+        let parameters = detached.as_ref().unwrap_or(parameters);
+        let x = self.decoder.embed(parameters, &pack.tokens)?;
+        let x = rows.layers(parameters, 0..rows.layer_count(), &x)?;
+        rows.heads(parameters, &x)?.scores()
+    }
+
+    /// Runs a pack forward, asks `gradient` how the loss changes with its scores, runs it backward, and adds the
+    /// gradient of each of `parameters` that is a variable to its sum.
+    ///
+    /// # Errors
+    /// As [`TrainingPass::evaluate`]; when `gradient` fails; when it gives arrays of another length than the scores.
+    pub fn accumulate<E: From<candle_core::Error>>(
+        &self,
+        parameters: &Parameters,
+        pack: &Pack,
+        gradients: &Gradients,
+        gradient: impl FnOnce(&Scores) -> std::result::Result<ScoreGradients, E>,
+    ) -> std::result::Result<Scores, E> {
+        let rows = Rows::new(self, pack)?;
+        let way_back = WayBack::new(rows, parameters, gradients);
+        let (runs, x) = way_back.forward()?;
+        let input = Var::from_tensor(&x)?;
+        drop(x);
+        let heads = way_back.rows.heads(&way_back.parameters, &input)?;
+        let scores = heads.scores()?;
+        let wanted = gradient(&scores)?;
+        if let Some(loss) = heads.loss(&wanted)? {
+            drop(heads);
+            way_back.backward(runs, &input, loss)?;
+        }
+        Ok(scores)
+    }
+}
+
+/// A pack on the way through the layers.
+struct Rows<'a> {
+    pass: &'a TrainingPass<'a>,
+    pack: &'a Pack,
+    /// `u32`, `[N]`.
+    positions: Tensor,
+}
+
+impl<'a> Rows<'a> {
+    fn new(pass: &'a TrainingPass<'a>, pack: &'a Pack) -> Result<Self> {
+        let width = pass.decoder.experts_per_row();
+        if pack.forced().is_some_and(|experts| experts.len() != pack.len() * width) {
+            let found = pack.experts.len();
+            bail!("a pack of {} rows forces {found} experts, this model runs {width} a row", pack.len());
+        }
+        let context = pass.decoder.config().context;
+        if let Some(position) = pack.positions.iter().find(|&&position| position as usize >= context) {
+            bail!("position {position} of a pack is beyond the model's context of {context}");
+        }
+        let positions = Tensor::from_slice(&pack.positions, pack.len(), pass.decoder.device())?;
+        Ok(Self { pass, pack, positions })
+    }
+
+    fn layer_count(&self) -> usize {
+        self.pass.decoder.config().layers
+    }
+
+    fn layers(&self, parameters: &Parameters, layers: Range<usize>, x: &Tensor) -> Result<Tensor> {
+        let decoder = self.pass.decoder;
+        let scale = decoder.config().attention_scale();
+        let mut attention = PackedAttention { sequences: &self.pack.sequences, scale };
+        let mut x = x.clone();
+        for index in layers {
+            let forced = decoder.forced(self.pack.forced(), index)?;
+            let positions = &self.positions;
+            x = decoder.layer(parameters, index, &x, positions, forced.as_ref(), &mut attention)?.0;
+        }
+        Ok(x)
+    }
+
+    /// From the last layer's output: only rows that predict something go on.
+    fn heads(&self, parameters: &Parameters, x: &Tensor) -> Result<Heads> {
+        let decoder = self.pass.decoder;
+        let rows = Tensor::from_slice(&self.pack.rows, self.pack.rows.len(), x.device())?;
+        let states = decoder.normed(parameters, &embedding(x, &rows)?)?;
+        let both = decoder.log_probs(parameters, &states, &self.pack.targets, self.pass.temperature)?;
+        Ok(Heads { both, values: decoder.values(parameters, &states)? })
+    }
+}
+
+/// What the heads give for P predicted tokens.
+struct Heads {
+    /// Log-probability and entropy, `[P, 2]`.
+    both: Tensor,
+    /// `[P]`.
+    values: Option<Tensor>,
+}
+
+impl Heads {
+    fn scores(&self) -> Result<Scores> {
+        let both: Vec<f32> = self.both.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
+        let column = |column| both.iter().skip(column).step_by(2).copied().collect();
+        let values = self.values.as_ref().map(|values| values.to_dtype(DType::F32)?.to_vec1());
+        let values = values.transpose()?.unwrap_or_default();
+        Ok(Scores { log_probs: column(0), entropies: column(1), values })
+    }
+
+    /// A scalar with these derivatives; none where all are zero for certain.
+    fn loss(&self, gradients: &ScoreGradients) -> Result<Option<Tensor>> {
+        let (count, device) = (self.both.dim(0)?, self.both.device());
+        let ScoreGradients { log_probs, entropies, values } = gradients;
+        let lengths = [log_probs.len(), entropies.len(), values.len()];
+        if lengths.iter().any(|&length| length != 0 && length != count) {
+            bail!(
+                "derivatives by the scores of {count} tokens have the lengths {lengths:?}: give one a token or none"
+            );
+        }
+        let mut loss = None;
+        if count > 0 && lengths[..2] != [0, 0] {
+            let at = |values: &[f32], index: usize| values.get(index).copied().unwrap_or(0.0);
+            let both: Vec<f32> =
+                (0..count).flat_map(|index| [at(log_probs, index), at(entropies, index)]).collect();
+            loss = Some(inject(&self.both, &Tensor::from_vec(both, (count, 2), device)?)?);
+        }
+        if count > 0 && !values.is_empty() {
+            let Some(own) = &self.values else {
+                bail!("derivatives by values are given, but the decoder has no value head");
+            };
+            let term = inject(own, &Tensor::from_slice(values, count, device)?)?;
+            loss = Some(loss.map_or_else(|| Ok(term.clone()), |loss| loss + &term)?);
+        }
+        Ok(loss)
+    }
+}
+
+/// Some layers that were run for the backward pass, or their input alone.
+enum Run {
+    Graph { input: Var, output: Tensor },
+    Checkpoint { input: Tensor },
+}
+
+/// One forward and backward pass.
+struct WayBack<'a> {
+    rows: Rows<'a>,
+    /// The trained ones are variables, and collect their gradients.
+    parameters: Parameters,
+    /// The same without a graph.
+    detached: Parameters,
+    gradients: &'a Gradients,
+}
+
+impl<'a> WayBack<'a> {
+    fn new(rows: Rows<'a>, parameters: &Parameters, gradients: &'a Gradients) -> Self {
+        let detached = parameters.detached();
+        Self { rows, parameters: parameters.collecting(gradients.sums()), detached, gradients }
+    }
+
+    /// Layers in the portions in which they are differentiated.
+    fn portions(&self) -> Vec<Range<usize>> {
+        let (layers, stride) = (self.rows.layer_count(), self.rows.pass.checkpointing.stride());
+        (0..layers).step_by(stride).map(|first| first..layers.min(first + stride)).collect()
+    }
+
+    /// What is kept of each portion, and the last layer's output.
+    fn forward(&self) -> Result<(Vec<Run>, Tensor)> {
+        let keep = self.rows.pass.checkpointing == Checkpointing::None;
+        let mut x = self.rows.pass.decoder.embed(&self.detached, &self.rows.pack.tokens)?;
+        let mut runs = Vec::new();
+        for layers in self.portions() {
+            let (run, next) = if keep {
+                let (input, output) = self.run(layers, &x)?;
+                let next = output.detach();
+                (Run::Graph { input, output }, next)
+            } else {
+                let next = self.rows.layers(&self.detached, layers, &x)?;
+                (Run::Checkpoint { input: x }, next)
+            };
+            runs.push(run);
+            x = next;
+        }
+        Ok((runs, x))
+    }
+
+    /// Runs a portion of layers on an input that is a variable of its own.
+    fn run(&self, layers: Range<usize>, x: &Tensor) -> Result<(Var, Tensor)> {
+        let input = Var::from_tensor(x)?;
+        let output = self.rows.layers(&self.parameters, layers, &input)?;
+        Ok((input, output))
+    }
+
+    fn backward(&self, runs: Vec<Run>, input: &Var, loss: Tensor) -> Result<()> {
+        let mut gradient = self.differentiate(loss, input)?;
+        for (layers, run) in self.portions().into_iter().zip(runs).rev() {
+            let (input, output) = match run {
+                Run::Graph { input, output } => (input, output),
+                Run::Checkpoint { input } => self.run(layers, &input)?,
+            };
+            gradient = self.differentiate(inject(&output, &gradient)?, &input)?;
+        }
+        let x = self.rows.pass.decoder.embed(&self.parameters, &self.rows.pack.tokens)?;
+        if x.track_op() {
+            let mut found = inject(&x, &gradient)?.backward()?;
+            self.gradients.add(&self.parameters, &mut found)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the parameters' gradients of a scalar to their sums; gives that of `input`. The graph ends here.
+    fn differentiate(&self, scalar: Tensor, input: &Var) -> Result<Tensor> {
+        let mut found = scalar.backward()?;
+        drop(scalar);
+        self.gradients.add(&self.parameters, &mut found)?;
+        match found.remove(input) {
+            Some(gradient) => Ok(gradient),
+            None => bail!("an operator of the decoder lost the gradient of its input"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "backward_tests.rs"]
+mod tests;
