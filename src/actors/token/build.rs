@@ -68,7 +68,7 @@ pub(super) fn load(reader: &CheckpointReader) -> Result<Option<TokenCheckpoint>,
 pub(super) fn build(
     config: TokenConfig,
     task: Arc<dyn Task>,
-    model: LanguageModel,
+    mut model: LanguageModel,
     metrics: &Arc<TokenMetrics>,
     run_dir: &RunDir,
     options: &TrainOptions,
@@ -88,7 +88,7 @@ pub(super) fn build(
         prompts.clone(),
     );
     let (learner, state) = match checkpoint {
-        None => fresh(&config, &model, &prompts)?,
+        None => fresh(&config, &mut model, &prompts)?,
         Some(checkpoint) => resumed(&config, &model, checkpoint)?,
     };
     prompts.resume(state.plane.prompts).map_err(|error| TrainError::Checkpoint(error.to_string()))?;
@@ -197,7 +197,7 @@ fn new_learner(
 /// A learner at version 0, and the state of a run that has seen nothing.
 fn fresh(
     config: &TokenConfig,
-    model: &LanguageModel,
+    model: &mut LanguageModel,
     prompts: &Prompts,
 ) -> Result<(TokenLearner, TokenRunState), TrainError> {
     let parameters = model.initial_parameters(config.seed).map_err(LearnerError::from)?;

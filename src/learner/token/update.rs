@@ -74,6 +74,7 @@ pub struct TokenLearner {
     decoder: Arc<Decoder>,
     temperature: f64,
     threads: Arc<ThreadPool>,
+    variables: Vec<(String, Var)>,
     parameters: Parameters,
     gradients: Gradients,
     optimizer: Optimizer,
@@ -103,9 +104,9 @@ impl TokenLearner {
         temperature: f64,
         mut state: TokenLearnerState,
     ) -> Result<Self, LearnerError> {
-        let (variables, parameters): (Vec<(String, Var)>, _) = parameters.to_variables()?;
+        let (variables, parameters) = parameters.to_variables()?;
         let gradients = Gradients::new(&parameters)?;
-        let optimizer = Optimizer::new(&config.optimizer, variables)?;
+        let optimizer = Optimizer::new(&config.optimizer, variables.clone())?;
         let name = |i| format!("learner {i}");
         let threads = rayon::ThreadPoolBuilder::new().num_threads(config.threads).thread_name(name).build();
         let threads = Arc::new(threads.map_err(LearnerError::Threads)?);
@@ -118,6 +119,7 @@ impl TokenLearner {
             decoder,
             temperature,
             threads,
+            variables,
             parameters,
             gradients,
             optimizer,
@@ -174,11 +176,7 @@ impl TokenLearner {
         if self.needs().reference || self.config.reward_kl > 0.0 {
             self.reference = Some(self.parameters.deep_copy(&Device::Cpu)?);
         }
-        let names = self.parameters.iter().map(|(name, _)| name.to_owned());
-        let variables = self.parameters.iter().map(|(_, tensor)| Var::from_tensor(tensor));
-        let variables = names.zip(variables).map(|(name, var)| Ok((name, var?)));
-        let variables = variables.collect::<candle_core::Result<Vec<_>>>()?;
-        self.optimizer = Optimizer::new(&self.config.optimizer, variables)?;
+        self.optimizer = Optimizer::new(&self.config.optimizer, self.variables.clone())?;
         Ok(())
     }
 

@@ -1,0 +1,160 @@
+//! The language model of a run: tokenizer, architecture, and where its first parameters come from.
+//!
+//! What it takes to use a run's checkpoints later stands in the run directory, in `model/`: the files of the tokenizer
+//! and the shape of the decoder, so that a run can be evaluated and talked to without the model it started from.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use candle_core::Device;
+
+use crate::actors::train_error::TrainError;
+use crate::codec::write_atomically;
+use crate::config::TokenConfig;
+use crate::env::task::Task;
+use crate::generate::{Detokenizer, Stops};
+use crate::policy::{Decoder, DecoderConfig, Parameters, Pretrained, Tokenizer};
+
+/// See the module's documentation.
+pub struct LanguageModel {
+    /// Texts to tokens and back.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The architecture.
+    pub decoder: Arc<Decoder>,
+    /// Parameters that were read from files; none for a model from scratch.
+    loaded: Option<Parameters>,
+}
+
+/// The tokens of a tokenizer as bytes, for stop strings.
+struct Bytes(Arc<Tokenizer>);
+
+impl Detokenizer for Bytes {
+    fn append(&self, token: u32, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(self.0.bytes(token));
+    }
+}
+
+impl LanguageModel {
+    /// Folder of a run directory.
+    pub const FOLDER: &'static str = "model";
+    const SHAPE: &'static str = "decoder.json";
+
+    /// The model that a configuration names, or one from scratch for the characters of a task.
+    ///
+    /// # Errors
+    /// When its files cannot be used, or a task does not say which characters it needs.
+    pub fn open(config: &TokenConfig, task: &dyn Task) -> Result<Self, TrainError> {
+        let value_head = config.learner.advantage.needs_values();
+        let refuse = |error: &dyn std::fmt::Display| TrainError::Model(error.to_string());
+        let Some(path) = &config.model.path else {
+            let alphabet = task.alphabet().ok_or_else(|| {
+                refuse(&format!(
+                    "task `{}` does not say which characters it needs, so there is no model from scratch for it; set \
+                     model.path",
+                    config.task.name
+                ))
+            })?;
+            let tokenizer = Tokenizer::characters(&alphabet).map_err(|error| refuse(&error))?;
+            let context = config.model.context.unwrap_or(config.model.decoder.context);
+            let vocabulary = tokenizer.vocabulary_size();
+            let shape = DecoderConfig { vocabulary, value_head, context, ..config.model.decoder.clone() };
+            let decoder = Decoder::new(shape, &Device::Cpu).map_err(|error| refuse(&error))?;
+            return Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: None });
+        };
+        let path = expand(path).map_err(|why| refuse(&why))?;
+        let pretrained = Pretrained::open(&path).map_err(|error| refuse(&error))?;
+        let mut shape = pretrained.config().clone();
+        shape.value_head |= value_head;
+        if let Some(context) = config.model.context {
+            shape.context = shape.context.min(context);
+        }
+        let decoder = Decoder::new(shape, &Device::Cpu).map_err(|error| refuse(&error))?;
+        let (tokenizer, loaded) =
+            pretrained.load(&decoder, config.seed).map_err(|error| refuse(&error))?;
+        Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: Some(loaded) })
+    }
+
+    /// The model that a run directory describes; its parameters are in the checkpoints.
+    ///
+    /// # Errors
+    /// When the description is not there or damaged.
+    pub fn of_run(run_dir: &Path) -> Result<Self, TrainError> {
+        let folder = run_dir.join(Self::FOLDER);
+        let refuse = |error: &dyn std::fmt::Display| TrainError::Model(error.to_string());
+        let path = folder.join(Self::SHAPE);
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| refuse(&format!("cannot read {}: {error}; is this the directory of a token run?", path.display())))?;
+        let shape: DecoderConfig =
+            serde_json::from_str(&text).map_err(|error| refuse(&format!("{}: {error}", path.display())))?;
+        let tokenizer = Tokenizer::from_folder(&folder).map_err(|error| refuse(&error))?;
+        let decoder = Decoder::new(shape, &Device::Cpu).map_err(|error| refuse(&error))?;
+        Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: None })
+    }
+
+    /// Parameters of version 0.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn initial_parameters(&mut self, seed: u64) -> candle_core::Result<Parameters> {
+        match self.loaded.take() {
+            Some(loaded) => Ok(loaded),
+            None => self.decoder.layout().initialize(seed, &Device::Cpu),
+        }
+    }
+
+    /// What ends an answer: the model's own end tokens, and strings.
+    #[must_use]
+    pub fn stops(&self, strings: &[String]) -> Arc<Stops> {
+        let detokenizer: Arc<dyn Detokenizer> = Arc::new(Bytes(Arc::clone(&self.tokenizer)));
+        Arc::new(Stops {
+            tokens: self.tokenizer.ends().to_vec(),
+            strings: strings.to_vec(),
+            detokenizer: Some(detokenizer),
+        })
+    }
+
+    /// Writes what [`Self::of_run`] reads.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn save_description(&self, run_dir: &Path) -> Result<(), TrainError> {
+        let folder = run_dir.join(Self::FOLDER);
+        let refuse = |error: &dyn std::fmt::Display| TrainError::Model(format!("{}: {error}", folder.display()));
+        std::fs::create_dir_all(&folder).map_err(|error| refuse(&error))?;
+        let shape = serde_json::to_string_pretty(self.decoder.config()).map_err(|error| refuse(&error))?;
+        write_atomically(&folder.join(Self::SHAPE), shape.as_bytes()).map_err(|error| refuse(&error))?;
+        for (name, bytes) in self.tokenizer.to_files().map_err(|error| refuse(&error))? {
+            write_atomically(&folder.join(name), &bytes).map_err(|error| refuse(&error))?;
+        }
+        Ok(())
+    }
+}
+
+/// Fills in `~` and `${NAME}` at the beginning of a path.
+fn expand(path: &Path) -> Result<PathBuf, String> {
+    let Some(text) = path.to_str() else { return Ok(path.to_owned()) };
+    let variable = |name: &str| {
+        std::env::var(name).map_err(|_| format!("model.path = \"{text}\": the environment has no variable {name}"))
+    };
+    if let Some(rest) = text.strip_prefix("~/") {
+        return Ok(Path::new(&variable("HOME")?).join(rest));
+    }
+    if let Some((name, rest)) = text.strip_prefix("${").and_then(|rest| rest.split_once('}')) {
+        return Ok(PathBuf::from(variable(name)? + rest));
+    }
+    Ok(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_may_begin_with_the_home_directory_or_a_variable() {
+        let home = std::env::var("HOME").unwrap();
+        assert_eq!(expand(Path::new("~/models/a")).unwrap(), Path::new(&home).join("models/a"));
+        assert_eq!(expand(Path::new("${HOME}/a")).unwrap(), PathBuf::from(format!("{home}/a")));
+        assert_eq!(expand(Path::new("plain/~/a")).unwrap(), Path::new("plain/~/a"));
+        assert!(expand(Path::new("${NO_SUCH_VARIABLE_HERE}/a")).unwrap_err().contains("NO_SUCH_VARIABLE_HERE"));
+    }
+}
