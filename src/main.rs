@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    forebay::cli::run(forebay::env::Registry::builtin())
+    forebay::cli::run(forebay::cli::Registries::builtin())
 }

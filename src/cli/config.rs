@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::config::{Config, reference};
+use crate::config::{Config, TokenConfig, reference};
 
 /// Arguments of `forebay config`.
 #[derive(Debug, Args)]
@@ -12,13 +12,18 @@ pub struct ConfigArgs {
     /// Print the defaults as a TOML file instead of the reference
     #[arg(long)]
     toml: bool,
+    /// Of the token workload instead of control
+    #[arg(long)]
+    token: bool,
 }
 
 pub(super) fn run(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
-    if args.toml {
-        print!("{}", toml::to_string(&Config::default())?);
-    } else {
-        print!("{}", reference::<Config>());
-    }
+    let text = match (args.token, args.toml) {
+        (false, true) => toml::to_string(&Config::default())?,
+        (true, true) => toml::to_string(&TokenConfig::default())?,
+        (false, false) => reference::<Config>(),
+        (true, false) => reference::<TokenConfig>(),
+    };
+    print!("{text}");
     Ok(ExitCode::SUCCESS)
 }

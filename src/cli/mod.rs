@@ -1,13 +1,18 @@
 //! The command line: one file for each subcommand.
 //!
-//! A program with environments of its own calls [`run`] with a registry that has them, and gets the whole command
-//! line for them.
+//! A program with environments or tasks of its own calls [`run`] with a registry that has them, and gets the whole
+//! command line for them.
 
+mod chat;
 mod config;
 mod doctor;
 mod envs;
 mod eval;
+mod export;
+mod generate;
+mod policy_of_run;
 mod process;
+mod tasks;
 mod train;
 
 use std::io::IsTerminal;
@@ -16,6 +21,36 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::env::Registry;
+use crate::env::task::TaskRegistry;
+
+/// What can be asked for by name. A program with environments or tasks of its own registers them in one of these.
+#[derive(Debug, Clone)]
+pub struct Registries {
+    /// Environments.
+    pub environments: Registry,
+    /// Tasks.
+    pub tasks: TaskRegistry,
+}
+
+impl Registries {
+    /// Everything that comes with this crate.
+    #[must_use]
+    pub fn builtin() -> Self {
+        Self { environments: Registry::builtin(), tasks: TaskRegistry::builtin() }
+    }
+}
+
+impl From<Registry> for Registries {
+    fn from(environments: Registry) -> Self {
+        Self { environments, tasks: TaskRegistry::builtin() }
+    }
+}
+
+impl From<TaskRegistry> for Registries {
+    fn from(tasks: TaskRegistry) -> Self {
+        Self { environments: Registry::builtin(), tasks }
+    }
+}
 
 /// Asynchronous reinforcement learning in one binary.
 #[derive(Debug, Parser)]
@@ -29,19 +64,29 @@ struct Cli {
 enum Command {
     /// Train an agent as a configuration file says
     Train(train::TrainArgs),
-    /// Evaluate the newest checkpoint of a run greedily
+    /// Evaluate the newest checkpoint of a run
     Eval(eval::EvalArgs),
+    /// Let the newest checkpoint of a token run answer a prompt
+    Generate(generate::GenerateArgs),
+    /// Talk to the newest checkpoint of a token run
+    Chat(chat::ChatArgs),
+    /// Save the newest checkpoint of a token run as a Hugging Face directory
+    Export(export::ExportArgs),
     /// List the environments
     Envs(envs::EnvsArgs),
+    /// List the tasks
+    Tasks(tasks::TasksArgs),
     /// Print every configuration field with its default
     Config(config::ConfigArgs),
     /// Show devices, features, limits, and what is effective here
     Doctor,
 }
 
-/// Parses the command line and does what it says; errors go to standard error with all their causes.
+/// Parses the command line and does what it says; errors go to standard error with all their causes. Takes a registry
+/// of environments, one of tasks, or both.
 #[must_use]
-pub fn run(registry: Registry) -> ExitCode {
+pub fn run(registries: impl Into<Registries>) -> ExitCode {
+    let registries = registries.into();
     process::prepare();
     let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
@@ -52,9 +97,13 @@ pub fn run(registry: Registry) -> ExitCode {
         .with_target(false)
         .init();
     let outcome = match Cli::parse().command {
-        Command::Train(args) => train::run(&args, registry),
-        Command::Eval(args) => eval::run(&args, &registry),
-        Command::Envs(args) => envs::run(&args, &registry),
+        Command::Train(args) => train::run(&args, registries),
+        Command::Eval(args) => eval::run(&args, &registries),
+        Command::Generate(args) => generate::run(&args),
+        Command::Chat(args) => chat::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Envs(args) => envs::run(&args, &registries.environments),
+        Command::Tasks(args) => tasks::run(&args, &registries.tasks),
         Command::Config(args) => config::run(&args),
         Command::Doctor => Ok(doctor::run()),
     };

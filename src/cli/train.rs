@@ -7,10 +7,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use clap::Args;
 
+use super::Registries;
+use crate::actors::token::train_tokens;
 use crate::actors::{TrainError, TrainOptions, train};
-use crate::config::{Config, Override, Source};
-use crate::env::Registry;
-use crate::telemetry::{RunOutcome, Summary};
+use crate::config::{Override, RunConfig, Source};
+use crate::telemetry::{RunOutcome, Summary, TokenSummary};
 
 /// Arguments of `forebay train`.
 #[derive(Debug, Args)]
@@ -35,28 +36,40 @@ pub struct TrainArgs {
 ///
 /// # Errors
 /// When it cannot be read or is not a configuration.
-pub fn read_config(path: &Path, overrides: &[String]) -> anyhow::Result<(Config, Source)> {
+pub fn read_config(path: &Path, overrides: &[String]) -> anyhow::Result<(RunConfig, Source)> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
     let overrides = overrides.iter().map(|text| text.parse::<Override>()).collect::<Result<Vec<_>, _>>()?;
     let source = Source::parse(&text, &path.display().to_string(), &overrides)?;
-    Ok((source.read()?, source))
+    Ok((RunConfig::read(&source)?, source))
 }
 
-pub(super) fn run(args: &TrainArgs, registry: Registry) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &TrainArgs, registries: Registries) -> anyhow::Result<ExitCode> {
     let (config, source) = read_config(&args.config, &args.overrides)?;
     let run_dir = args.run_dir.clone().unwrap_or_else(|| default_run_dir(&args.config));
     let options = TrainOptions { run_dir, resume: args.resume, serial: args.serial };
-    let summary = train(config, registry, &options).map_err(|error| match error {
+    let placed = |error| match error {
         TrainError::Config(contradiction) => {
             let fields: Vec<&str> = contradiction.fields.iter().map(String::as_str).collect();
             anyhow::Error::from(source.error(&fields, contradiction.why))
         }
         other => other.into(),
-    })?;
-    print_summary(&summary, &options.run_dir);
-    match summary.status {
-        RunOutcome::Failed => anyhow::bail!("the run failed: {}", summary.cause),
+    };
+    let (status, cause) = match config {
+        RunConfig::Control(config) => {
+            let summary = train(*config, registries.environments, &options).map_err(placed)?;
+            print_summary(&summary);
+            (summary.status, summary.cause)
+        }
+        RunConfig::Token(config) => {
+            let summary = train_tokens(*config, &registries.tasks, &options).map_err(placed)?;
+            print_token_summary(&summary);
+            (summary.status, summary.cause)
+        }
+    };
+    println!("  report: {}", options.run_dir.join("report.html").display());
+    match status {
+        RunOutcome::Failed => anyhow::bail!("the run failed: {cause}"),
         RunOutcome::Completed | RunOutcome::Interrupted => Ok(ExitCode::SUCCESS),
     }
 }
@@ -68,14 +81,12 @@ fn default_run_dir(config: &Path) -> PathBuf {
     PathBuf::from("runs").join(format!("{name}-{seconds}"))
 }
 
-fn print_summary(summary: &Summary, run_dir: &Path) {
-    let figure = |value: Option<f64>| value.map_or("none".into(), |value| format!("{value:.2}"));
-    let status = match summary.status {
-        RunOutcome::Completed => "completed",
-        RunOutcome::Interrupted => "interrupted",
-        RunOutcome::Failed => "failed",
-    };
-    println!("{status}: {}", summary.cause);
+fn figure(value: Option<f64>) -> String {
+    value.map_or("none".into(), |value| format!("{value:.2}"))
+}
+
+fn print_summary(summary: &Summary) {
+    println!("{}: {}", summary.status.as_str(), summary.cause);
     println!(
         "  {} environment steps, {} updates, {:.1} s, {:.0} steps/s",
         summary.env_steps, summary.updates, summary.wall_seconds, summary.steps_per_second
@@ -87,5 +98,19 @@ fn print_summary(summary: &Summary, run_dir: &Path) {
         figure(summary.lag_mean),
         summary.lag_max
     );
-    println!("  report: {}", run_dir.join("report.html").display());
+}
+
+fn print_token_summary(summary: &TokenSummary) {
+    println!("{}: {}", summary.status.as_str(), summary.cause);
+    println!(
+        "  {} tokens, {} updates, {:.1} s, {:.0} tokens/s",
+        summary.tokens, summary.updates, summary.wall_seconds, summary.tokens_per_second
+    );
+    println!(
+        "  reward {} (last 10 updates), evaluation {}, lag {} on average, {} at most",
+        figure(summary.reward_mean),
+        figure(summary.eval_mean),
+        figure(summary.lag_mean),
+        summary.lag_max
+    );
 }

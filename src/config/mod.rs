@@ -15,6 +15,7 @@ mod schema;
 pub mod suggest;
 mod token;
 mod token_check;
+mod workload;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,7 @@ pub use error::ConfigError;
 pub use load::{Source, load};
 pub use overrides::Override;
 pub use reference::reference;
+pub use workload::RunConfig;
 pub use token::{GenerateConfig, ModelConfig, TaskConfig, TokenConfig, TokenStopConfig, WarmupConfig};
 
 pub use crate::actors::{EvaluationConfig, Fault, InferenceConfig, RestartConfig};

@@ -30,7 +30,8 @@ use crate::learner::LearnerError;
 use crate::learner::token::{TokenLearner, TokenLearnerState};
 use crate::schedule::{Scheduler, SchedulerSettings};
 use crate::telemetry::{Cadence, MetricsPosition, SampleWriter, TokenMetrics};
-use crate::trajectory::{Amount, Group, Ledger, Trajectory};
+use crate::policy::Parameters;
+use crate::trajectory::{Amount, Group, Ledger, Trajectory, Version};
 
 /// A run that is ready to start.
 pub(super) struct Prepared {
@@ -186,7 +187,7 @@ pub(super) fn build(
 fn new_learner(
     config: &TokenConfig,
     model: &LanguageModel,
-    parameters: &crate::policy::Parameters,
+    parameters: &Parameters,
     state: TokenLearnerState,
 ) -> Result<TokenLearner, TrainError> {
     let temperature = config.generate.temperature;
@@ -274,4 +275,19 @@ fn write_off_lost(ledger: &Ledger, state: &TokenRunState) {
     let ended = state.plane.open.iter().flat_map(|open| &open.ended);
     let buffered = sum(&mut state.queue.iter().flat_map(|group| &group.members).chain(ended));
     ledger.write_off(minus(state.ledger.live, live), minus(state.ledger.buffered, buffered));
+}
+
+/// The parameters of the newest whole checkpoint of a token run, as a published version.
+///
+/// # Errors
+/// When there is none, or it does not fit the model.
+pub fn load_token_parameters(
+    run_dir: &std::path::Path,
+    model: &LanguageModel,
+) -> Result<(Version, Parameters), TrainError> {
+    let checkpoint = load(&CheckpointReader::new(run_dir.join(RunDir::CHECKPOINTS)))?
+        .ok_or_else(|| TrainError::Checkpoint(format!("no checkpoint in {}", run_dir.display())))?;
+    let adopt = || model.decoder.layout().adopt(checkpoint.parameters, &Device::Cpu)?.deep_copy(&Device::Cpu);
+    let parameters = adopt().map_err(|error| TrainError::Checkpoint(error.to_string()))?;
+    Ok((checkpoint.state.learner.version, parameters))
 }

@@ -22,6 +22,7 @@ pub mod run;
 mod train;
 mod tree;
 
+pub use build::load_token_parameters;
 pub use evaluation::{EvaluatedAnswer, Examinee, TokenEvaluation, TokenEvaluationConfig, evaluate_tokens};
 pub use grading::{GradingConfig, Verdict, judge};
 pub use language_model::LanguageModel;

@@ -1,0 +1,59 @@
+//! Which workload a configuration is of: the tables that it has say so.
+
+use super::{Config, ConfigError, Source, TokenConfig};
+
+/// Tables that only a control run has.
+const CONTROL: [&str; 6] = ["env", "policy", "rollout", "inference", "queue", "devices"];
+/// Tables that only a token run has.
+const TOKEN: [&str; 6] = ["task", "model", "generate", "grading", "schedule", "warmup"];
+
+/// The configuration of a run of either workload.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunConfig {
+    /// Environments stepped by a policy network.
+    Control(Box<Config>),
+    /// A language model that generates and is graded.
+    Token(Box<TokenConfig>),
+}
+
+impl RunConfig {
+    /// Reads a document as the configuration of its workload; one that has neither's tables is of control.
+    ///
+    /// # Errors
+    /// The first fault with its place; when tables of both workloads are there.
+    pub fn read(source: &Source) -> Result<Self, ConfigError> {
+        let first = |names: [&'static str; 6]| {
+            names.into_iter().find(|name| source.document().contains_key(*name))
+        };
+        match (first(CONTROL), first(TOKEN)) {
+            (Some(control), Some(token)) => {
+                let why = "the one belongs to control runs, the other to token runs; a run is of one workload";
+                Err(source.error(&[control, token], why))
+            }
+            (None, Some(_)) => Ok(Self::Token(Box::new(source.read()?))),
+            (_, None) => Ok(Self::Control(Box::new(source.read()?))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<RunConfig, ConfigError> {
+        RunConfig::read(&Source::parse(text, "run.toml", &[]).unwrap())
+    }
+
+    #[test]
+    fn the_tables_tell_the_workload() {
+        assert!(matches!(read("seed = 1").unwrap(), RunConfig::Control(_)));
+        assert!(matches!(read("[env]\nname = \"Catch-v0\"").unwrap(), RunConfig::Control(_)));
+        assert!(matches!(read("[task]\nname = \"copy\"").unwrap(), RunConfig::Token(_)));
+    }
+
+    #[test]
+    fn tables_of_both_workloads_are_refused_with_both_names() {
+        let message = read("[env]\n[learner]\n[task]\n").unwrap_err().to_string();
+        assert!(message.contains("`env`") && message.contains("`task`"), "{message}");
+    }
+}
