@@ -9,6 +9,7 @@ pub mod optimizer;
 mod real;
 mod reward_scale;
 pub mod schedule;
+pub mod token;
 mod update;
 
 pub use batch::{Batch, Finals};

@@ -3,9 +3,14 @@
 //! A file is `{family}.json` with `schema: 1`, in the folder `FOREBAY_GOLDEN_DIR` or in `tests/golden`. A family that
 //! is absent is skipped with a note; a function that is not known, or an expected figure that is not computed, fails.
 
+mod distillation;
 mod gae;
+mod group_advantages;
 mod optimizers;
+mod pairwise;
 mod returns;
+mod token_batch;
+mod token_losses;
 mod value_losses;
 mod vtrace;
 
@@ -71,9 +76,18 @@ fn load(family: &'static str) -> Option<Vec<Case>> {
         family,
         name: body["name"].as_str().unwrap().to_owned(),
         function: body["function"].as_str().unwrap().to_owned(),
-        body: body.clone(),
+        body: with_batch(body, &file["batches"]),
     });
     Some(cases.collect())
+}
+
+/// A case whose inputs are a batch that several cases share has them in its own body.
+fn with_batch(body: &Value, batches: &Value) -> Value {
+    let mut body = body.clone();
+    if let Some(name) = body["batch"].as_str() {
+        body["inputs"] = batches[name].clone();
+    }
+    body
 }
 
 impl Case {
@@ -99,6 +113,11 @@ impl Case {
         self.get("inputs", key)
     }
 
+    /// Whether there is such an input.
+    pub fn has(&self, key: &str) -> bool {
+        self.body["inputs"].get(key).is_some()
+    }
+
     /// An input of numbers, flattened.
     pub fn numbers(&self, key: &str) -> Vec<f64> {
         numbers(self.input(key))
@@ -112,6 +131,21 @@ impl Case {
     /// The lengths of an input, outermost first.
     pub fn shape(&self, key: &str) -> Vec<usize> {
         shape(self.input(key))
+    }
+
+    /// An input of one list of numbers for each group; the lists may differ in length.
+    pub fn groups(&self, key: &str) -> Vec<Vec<f64>> {
+        self.input(key).as_array().unwrap().iter().map(numbers).collect()
+    }
+
+    /// All parameters, as they stand in the file.
+    pub fn parameters(&self) -> &serde_json::Map<String, Value> {
+        self.body["params"].as_object().unwrap()
+    }
+
+    /// A parameter, as it stands in the file; null when there is none.
+    pub fn parameter(&self, key: &str) -> &Value {
+        &self.body["params"][key]
     }
 
     /// A parameter that may be absent.
@@ -135,16 +169,23 @@ impl Case {
     }
 
     fn compare(&self, figures: &Figures, tolerance: Tolerance) {
-        for (key, expected) in self.body["expected"].as_object().unwrap() {
+        let expected = self.body["expected"].as_object().unwrap().iter();
+        // Figures that are gathered under `diagnostics` are compared one by one.
+        let expected = expected.flat_map(|(key, value)| match value {
+            Value::Object(figures) => figures.iter().collect(),
+            value => vec![(key, value)],
+        });
+        for (key, expected) in expected {
             let label = format!("{}: {key}", self.label());
             let got = figures.iter().find(|(name, _)| name == key);
             let (_, got) = got.unwrap_or_else(|| panic!("{label} is not computed"));
             let expected = leaves(expected);
             assert_eq!(got.len(), expected.len(), "{label}: number of figures");
             for (index, (&got, expected)) in got.iter().zip(expected).enumerate() {
-                let fits = match (got, expected.as_f64()) {
+                let number = expected.as_bool().map(|flag| f64::from(u8::from(flag))).or(expected.as_f64());
+                let fits = match (got, number) {
                     (None, None) => true,
-                    (Some(got), Some(exact)) if expected.is_i64() || expected.is_u64() => got == exact,
+                    (Some(got), Some(exact)) if !expected.is_f64() => got == exact,
                     (Some(got), Some(expected)) => {
                         (got - expected).abs() <= tolerance.absolute + tolerance.relative * expected.abs()
                     }

@@ -1,0 +1,1 @@
+//! Properties that hold for every objective.
