@@ -8,6 +8,7 @@ pub mod cli;
 pub mod codec;
 pub mod config;
 pub mod env;
+pub mod generate;
 #[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
 pub mod kernel_check;
 pub mod learner;

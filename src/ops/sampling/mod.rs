@@ -92,6 +92,14 @@ pub struct SamplingScratch {
     logits: Vec<f32>,
 }
 
+impl SamplingScratch {
+    /// Ids of the tokens that the last draw was restricted to, ascending; empty when it was not restricted, or greedy.
+    #[must_use]
+    pub fn candidates(&self) -> &[u32] {
+        &self.ids
+    }
+}
+
 /// Draws one token from its logits `[V]`. `random` is 64 uniform bits, such as [`crate::random::derive_seed`] gives.
 ///
 /// A logit of -∞ masks its token: it is never drawn. Errors when a setting is out of range, a logit is NaN or +∞, or
@@ -107,6 +115,7 @@ pub fn sample_token(
     let temperature = if greedy { 1.0 } else { f64::from(sampling.temperature) };
     let inverse = inverse_temperature(temperature);
     let SamplingScratch { parts, ranking, ids, logits: kept } = scratch;
+    ids.clear();
     let sum = sum(logits, inverse, parts);
     if sum.sum().is_nan() {
         return refuse("sample_token", "a logit is NaN or infinite");
@@ -126,7 +135,6 @@ pub fn sample_token(
         let candidates = logits.iter().filter(|&&logit| logit > f32::NEG_INFINITY).count();
         return Ok(Sampled { token: token as u32, log_prob, candidates: candidates as u32 });
     }
-    ids.clear();
     ids.extend(ranking.candidates(logits, inverse, &sum, top_k, top_p));
     ids.sort_unstable();
     kept.clear();
