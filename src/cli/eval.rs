@@ -24,7 +24,7 @@ pub struct EvalArgs {
     episodes: Option<usize>,
     /// Sampling temperature of a token run [default: evaluation.temperature]
     #[arg(long)]
-    temperature: Option<f64>,
+    temperature: Option<f32>,
     /// Seed of the episodes or problems [default: that of the run]
     #[arg(long)]
     seed: Option<u64>,

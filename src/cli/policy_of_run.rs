@@ -64,7 +64,7 @@ impl PolicyOfRun {
         self,
         task: Arc<dyn Task>,
         problems: usize,
-        temperature: f64,
+        temperature: f32,
     ) -> anyhow::Result<TokenEvaluation> {
         let examinee = Examinee {
             task,
@@ -142,13 +142,13 @@ impl PolicyOfRun {
 pub(super) struct SamplingArgs {
     /// Sampling temperature; 0: always the most likely token [default: 0]
     #[arg(long, default_value_t = 0.0)]
-    temperature: f64,
+    temperature: f32,
     /// Sample among the so many most likely tokens only
     #[arg(long)]
     top_k: Option<usize>,
     /// Sample among the most likely tokens that together have this probability
     #[arg(long)]
-    top_p: Option<f64>,
+    top_p: Option<f32>,
     /// Most tokens to generate
     #[arg(long, default_value_t = 256)]
     max_new_tokens: usize,
@@ -170,11 +170,7 @@ pub(super) struct Settings {
 
 impl SamplingArgs {
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
-        let sampling = Sampling {
-            temperature: self.temperature,
-            top_k: self.top_k.unwrap_or(Sampling::default().top_k),
-            top_p: self.top_p.unwrap_or(Sampling::default().top_p),
-        };
+        let sampling = Sampling { temperature: self.temperature, top_k: self.top_k, top_p: self.top_p };
         sampling.validate()?;
         Ok(Settings {
             sampling,

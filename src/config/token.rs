@@ -52,7 +52,7 @@ pub struct GenerateConfig {
     /// Most tokens that the model may write for an answer, all its turns together.
     pub max_new_tokens: usize,
     /// Sampling temperature.
-    pub temperature: f64,
+    pub temperature: f32,
     /// Strings that end an answer, beside the model's own end tokens.
     pub stop: Vec<String>,
     /// CPU threads of the generator.

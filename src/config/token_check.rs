@@ -73,7 +73,7 @@ impl TokenConfig {
 
     fn check_numbers(&self) -> Result<(), Contradiction> {
         let positive = [
-            ("generate.temperature", self.generate.temperature),
+            ("generate.temperature", f64::from(self.generate.temperature)),
             ("grading.timeout_seconds", self.grading.timeout_seconds),
             ("learner.schedule.learning_rate", self.learner.schedule.learning_rate),
             ("warmup.learning_rate", self.warmup.learning_rate),
@@ -87,7 +87,7 @@ impl TokenConfig {
             }
         }
         let not_negative = [
-            ("evaluation.temperature", self.evaluation.temperature),
+            ("evaluation.temperature", f64::from(self.evaluation.temperature)),
             ("learner.reward_kl", self.learner.reward_kl),
             ("learner.critic.coefficient", self.learner.critic.coefficient),
         ];

@@ -90,6 +90,19 @@ impl Engine {
         self.running.is_empty() && self.waiting.is_empty()
     }
 
+    /// Trajectories that run or wait, and how many tokens each has after its prompt.
+    pub fn lengths(&self) -> impl Iterator<Item = (TrajectoryId, usize)> + '_ {
+        let all = self.running.iter().chain(&self.waiting);
+        all.map(|sequence| (sequence.id(), sequence.request.trajectory.tokens.len()))
+    }
+
+    /// Tokens after the prompt of a trajectory that runs or waits.
+    #[must_use]
+    pub fn tokens(&self, id: TrajectoryId) -> Option<&[u32]> {
+        let mut all = self.running.iter().chain(&self.waiting);
+        all.find(|sequence| sequence.id() == id).map(|sequence| sequence.request.trajectory.tokens.as_slice())
+    }
+
     /// What it is doing, in numbers.
     #[must_use]
     pub fn usage(&self) -> Usage {

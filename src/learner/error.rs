@@ -3,6 +3,8 @@
 use super::advantage::AdvantageError;
 use super::objective::ObjectiveError;
 use super::optimizer::OptimizerError;
+use super::token::TokenLossError;
+use crate::policy::PackError;
 
 /// See the variants.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,12 @@ pub enum LearnerError {
     /// The loss could not be computed.
     #[error(transparent)]
     Objective(#[from] ObjectiveError),
+    /// The loss of a batch of tokens could not be computed.
+    #[error(transparent)]
+    TokenLoss(#[from] TokenLossError),
+    /// Groups do not fit together.
+    #[error(transparent)]
+    Pack(#[from] PackError),
     /// The optimiser failed.
     #[error(transparent)]
     Optimizer(#[from] OptimizerError),

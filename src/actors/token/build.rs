@@ -190,7 +190,7 @@ fn new_learner(
     parameters: &Parameters,
     state: TokenLearnerState,
 ) -> Result<TokenLearner, TrainError> {
-    let temperature = config.generate.temperature;
+    let temperature = f64::from(config.generate.temperature);
     let learner = config.learner.clone();
     Ok(TokenLearner::new(learner, config.seed, Arc::clone(&model.decoder), parameters, temperature, state)?)
 }

@@ -33,7 +33,7 @@ pub struct TokenEvaluationConfig {
     /// Problems of the evaluation of the final parameters; 0: none.
     pub final_problems: usize,
     /// Sampling temperature; 0: always the most likely token.
-    pub temperature: f64,
+    pub temperature: f32,
 }
 
 impl Default for TokenEvaluationConfig {

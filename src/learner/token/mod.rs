@@ -16,15 +16,22 @@
 
 pub mod advantage;
 mod aggregate;
+mod applied;
 mod batch;
 mod diagnostics;
 mod error;
+mod flat;
 mod loss;
 mod objective;
 mod pairs;
 mod reference_kl;
+mod settings;
+mod update;
 mod value_loss;
 
+pub use applied::TokenApplied;
+pub use settings::{CriticConfig, TokenLearnerConfig};
+pub use update::{LogProbDifferences, TokenLearner, TokenLearnerState, TokenOutcome};
 pub use aggregate::{Aggregation, Denominators, Totals};
 pub use batch::{Needs, Shape, TokenBatch};
 pub use diagnostics::{Diagnostics, Figure};

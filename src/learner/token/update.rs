@@ -545,7 +545,7 @@ impl TokenLearner {
                 tally.gradient_norm = report.gradient_norm;
                 Ok(Ok(tally.clone()))
             }
-            Err(OptimizerError::NotFinite { name, .. }) => {
+            Err(OptimizerError::NonFiniteGradient { name }) => {
                 Ok(Err(Stopped::NotFinite(format!("the gradient of {name}"))))
             }
             Err(error) => Err(error.into()),
