@@ -2,8 +2,9 @@
 
 use forebay::learner::advantage::AdvantageError;
 use forebay::learner::token::advantage::{
-    EffortBudgetConfig, GarConfig, GarMember, GroupAdvantages, GrpoAdvantageConfig, GrsParts, MeanBaselineConfig,
-    OverlongPenaltyConfig, RlooAdvantageConfig, effort_budget, gar, grs_rewards, length_rewards, overlong_penalty,
+    EffortBudgetConfig, GarConfig, GarMember, GroupAdvantages, GrpoAdvantageConfig, GrsParts,
+    MeanBaselineConfig, OverlongPenaltyConfig, RlooAdvantageConfig, effort_budget, gar, grs_rewards,
+    length_rewards, overlong_penalty,
 };
 
 use super::{Case, DOUBLE, Figures, check};
