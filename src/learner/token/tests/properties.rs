@@ -1,11 +1,14 @@
 //! What every objective keeps to.
 
+use std::slice::from_ref;
+
 use super::fixture::{Fixture, close, configurations};
 use crate::learner::token::{
     Aggregation, Denominators, Diagnostics, Figure, KlEstimator, Shape, TOKEN_OBJECTIVES, TokenBatch,
     TokenLossConfig, TokenObjectiveConfig, reference_kl_rewards, token_loss,
 };
-use crate::learner::token::{DisConfig, TokenValueClip, token_value_loss};
+use crate::learner::token::{DisConfig, ReinforceConfig, TokenValueClip, token_value_loss};
+use crate::trajectory::Version;
 
 fn configuration(text: &str) -> TokenLossConfig {
     toml::from_str(text).unwrap()
@@ -172,10 +175,10 @@ fn on_policy_every_ratio_objective_has_the_gradient_of_reinforce() {
             let reference_kl = Some(serde_json::from_str("{}").unwrap());
             let config = TokenLossConfig { aggregation, reference_kl, ..TokenLossConfig::of(objective) };
             let mut fixture = fixture.clone();
-            fixture.versions.fill(crate::trajectory::Version(8));
+            fixture.versions.fill(Version(8));
             fixture.loss(&config).log_prob_gradient
         };
-        let reinforce = gradient(TokenObjectiveConfig::Reinforce(Default::default()));
+        let reinforce = gradient(TokenObjectiveConfig::Reinforce(ReinforceConfig::default()));
         for (got, expected) in gradient(objective.clone()).into_iter().zip(reinforce) {
             assert!(close(got, expected), "{}: {got} is not {expected}", entry.kind());
         }
@@ -186,8 +189,8 @@ fn on_policy_every_ratio_objective_has_the_gradient_of_reinforce() {
 
 #[test]
 fn removed_tokens_stay_in_the_denominator() {
-    let (rows, mask) = ([0..2], [true; 2]);
-    let shape = Shape { rows: &rows, prompts: &[0], mask: &mask, rewards: None };
+    let (row, mask) = (0..2, [true; 2]);
+    let shape = Shape { rows: from_ref(&row), prompts: &[0], mask: &mask, rewards: None };
     let config = TokenLossConfig::of(TokenObjectiveConfig::Dis(DisConfig::default()));
     let batch = TokenBatch {
         advantages: Some(&[1.0, 1.0]),
@@ -261,8 +264,8 @@ fn the_entropy_bonus_pulls_every_loss_token_by_its_weight() {
 
 #[test]
 fn the_reference_reward_is_given_at_loss_tokens_only() {
-    let (rows, mask) = ([0..3], [true, false, true]);
-    let shape = Shape { rows: &rows, prompts: &[0], mask: &mask, rewards: None };
+    let (row, mask) = (0..3, [true, false, true]);
+    let shape = Shape { rows: from_ref(&row), prompts: &[0], mask: &mask, rewards: None };
     let rewards = |estimator| {
         reference_kl_rewards(0.5, estimator, &shape, &[-1.0, f64::NAN, -1.0], &[-3.0, f64::NAN, -1.0])
             .unwrap()

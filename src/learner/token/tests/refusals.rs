@@ -2,8 +2,8 @@
 
 use super::fixture::Fixture;
 use crate::learner::token::{
-    Denominators, Shape, TOKEN_OBJECTIVES, TokenBatch, TokenLossConfig, TokenLossError, reference_kl_rewards,
-    token_loss,
+    Denominators, KlEstimator, Shape, TOKEN_OBJECTIVES, TokenBatch, TokenLossConfig, TokenLossError,
+    reference_kl_rewards, token_loss,
 };
 
 fn configuration(text: &str) -> TokenLossConfig {
@@ -149,12 +149,7 @@ fn a_micro_batch_must_exist_and_keep_pairs_together() {
 #[test]
 fn a_reference_reward_refuses_a_negative_coefficient() {
     let fixture = Fixture::new(1);
-    let rewards = reference_kl_rewards(
-        -0.1,
-        Default::default(),
-        &fixture.shape(),
-        &fixture.log_probs,
-        &fixture.reference,
-    );
+    let rewards =
+        reference_kl_rewards(-0.1, KlEstimator::K3, &fixture.shape(), &fixture.log_probs, &fixture.reference);
     assert!(rewards.is_err());
 }
