@@ -40,7 +40,7 @@ impl AdvantageError {
     }
 
     /// Refuses a setting outside [0, 1].
-    pub(super) fn check_fraction(name: &'static str, value: f64) -> Result<(), Self> {
+    pub(in crate::learner) fn check_fraction(name: &'static str, value: f64) -> Result<(), Self> {
         if (0.0..=1.0).contains(&value) {
             Ok(())
         } else {

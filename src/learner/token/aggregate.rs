@@ -213,11 +213,8 @@ impl Counts {
     /// Counts the rows that are `chosen` (all without a choice).
     fn of(shape: &Shape<'_>, chosen: Option<Vec<bool>>) -> Self {
         let chosen = chosen.unwrap_or_else(|| vec![true; shape.rows.len()]);
-        let mut counts = Self {
-            of_row: vec![0; shape.rows.len()],
-            of_prompt: BTreeMap::new(),
-            totals: Totals::default(),
-        };
+        let mut counts =
+            Self { of_row: vec![0; shape.rows.len()], of_prompt: BTreeMap::new(), totals: Totals::default() };
         for (row, _) in chosen.iter().enumerate().filter(|&(_, &chosen)| chosen) {
             let tokens = shape.loss_tokens(row).count();
             counts.of_row[row] = tokens;

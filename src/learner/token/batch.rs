@@ -168,8 +168,14 @@ pub struct Needs {
 
 impl Needs {
     /// Advantages and nothing else.
-    pub(super) const ADVANTAGES: Self =
-        Self { advantages: true, proximal: false, reference: false, teacher: false, versions: false, rewards: false };
+    pub(super) const ADVANTAGES: Self = Self {
+        advantages: true,
+        proximal: false,
+        reference: false,
+        teacher: false,
+        versions: false,
+        rewards: false,
+    };
 
     /// What either needs.
     #[must_use]

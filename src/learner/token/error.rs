@@ -16,7 +16,9 @@ pub enum TokenLossError {
         expected: &'static str,
     },
     /// The aggregation does not fit the objective.
-    #[error("objective {objective} cannot be aggregated by {aggregation}; leave aggregation out, or use {allowed}")]
+    #[error(
+        "objective {objective} cannot be aggregated by {aggregation}; leave aggregation out, or use {allowed}"
+    )]
     Aggregation {
         /// The objective's kind.
         objective: &'static str,
@@ -26,10 +28,14 @@ pub enum TokenLossError {
         allowed: &'static str,
     },
     /// The aggregation divides by a length that is not set.
-    #[error("aggregation fixed_length needs max_length; set it to the most new tokens that a sequence may have")]
+    #[error(
+        "aggregation fixed_length needs max_length; set it to the most new tokens that a sequence may have"
+    )]
     MaxLength,
     /// A reference KL term cannot be added to this objective.
-    #[error("objective {objective} takes no reference KL term of its own: the reference is part of it; set reference_kl.coefficient to 0")]
+    #[error(
+        "objective {objective} takes no reference KL term of its own: the reference is part of it; set reference_kl.coefficient to 0"
+    )]
     ReferenceKl {
         /// The objective's kind.
         objective: &'static str,
@@ -53,7 +59,9 @@ pub enum TokenLossError {
         array: &'static str,
     },
     /// A row is no range of the batch's tokens, or overlaps the one before.
-    #[error("row {row} is tokens {start}..{end}; rows must follow one another within the {tokens} tokens of the batch")]
+    #[error(
+        "row {row} is tokens {start}..{end}; rows must follow one another within the {tokens} tokens of the batch"
+    )]
     Row {
         /// Index of the row.
         row: usize,
@@ -73,7 +81,9 @@ pub enum TokenLossError {
         value: f64,
     },
     /// An objective that weighs whole sequences was given advantages that differ within one.
-    #[error("row {row} has different advantages at its tokens, but the objective weighs whole sequences; use an advantage of the sequence")]
+    #[error(
+        "row {row} has different advantages at its tokens, but the objective weighs whole sequences; use an advantage of the sequence"
+    )]
     MixedAdvantages {
         /// Index of the row.
         row: usize,
@@ -87,7 +97,9 @@ pub enum TokenLossError {
         rows: usize,
     },
     /// A micro-batch holds one row of a pair but not the other.
-    #[error("rows {chosen} and {rejected} are a pair, but only one of them is in the micro-batch; keep both together")]
+    #[error(
+        "rows {chosen} and {rejected} are a pair, but only one of them is in the micro-batch; keep both together"
+    )]
     SplitPair {
         /// Row of the larger reward, in the whole batch.
         chosen: usize,
@@ -124,7 +136,12 @@ impl TokenLossError {
 
     /// Refuses bounds of a ratio that do not contain 1, the ratio of tokens that are not stale.
     pub(super) fn check_bounds(names: [&'static str; 2], [low, high]: [f64; 2]) -> Result<(), Self> {
-        Self::check(names[0], low, (0.0..=1.0).contains(&low), "between 0 and 1, so that the bounds contain 1")?;
+        Self::check(
+            names[0],
+            low,
+            (0.0..=1.0).contains(&low),
+            "between 0 and 1, so that the bounds contain 1",
+        )?;
         Self::check(names[1], high, high >= 1.0, "at least 1, so that the bounds contain 1")
     }
 }

@@ -38,10 +38,11 @@ pub use diagnostics::{Diagnostics, Figure};
 pub use error::TokenLossError;
 pub use loss::{TokenLoss, TokenLossConfig, pair_margins, token_loss};
 pub use objective::{
-    BestOfNConfig, CapMode, CispoConfig, DapoConfig, DecoupledPpoConfig, DisConfig, DrGrpoConfig, FourBoundConfig,
-    GrpoConfig, GspoConfig, IcepopConfig, Interval, IpoConfig, K3Config, K15Config, K25Config, LagMaskConfig,
-    MopdConfig, OnlineDpoConfig, OpsmConfig, Outside, ReinforceConfig, RlooConfig, SapoConfig, TOKEN_OBJECTIVES,
-    TisConfig, TokenObjectiveConfig, TokenObjectiveEntry, TokenPpoConfig, ToprConfig, WeightLevel,
+    BestOfNConfig, CapMode, CispoConfig, DapoConfig, DecoupledPpoConfig, DisConfig, DrGrpoConfig,
+    FourBoundConfig, GrpoConfig, GspoConfig, IcepopConfig, Interval, IpoConfig, K3Config, K15Config,
+    K25Config, LagMaskConfig, MopdConfig, OnlineDpoConfig, OpsmConfig, Outside, ReinforceConfig, RlooConfig,
+    SapoConfig, TOKEN_OBJECTIVES, TisConfig, TokenObjectiveConfig, TokenObjectiveEntry, TokenPpoConfig,
+    ToprConfig, WeightLevel,
 };
 pub use pairs::Pair;
 pub use reference_kl::{KlEstimator, ReferenceKlConfig, reference_kl_rewards};

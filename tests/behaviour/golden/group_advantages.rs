@@ -2,8 +2,9 @@
 
 use forebay::learner::advantage::AdvantageError;
 use forebay::learner::token::advantage::{
-    EffortBudgetConfig, GarConfig, GarMember, GroupAdvantages, GrpoAdvantageConfig, GrsParts, MeanBaselineConfig,
-    OverlongPenaltyConfig, RlooAdvantageConfig, effort_budget, gar, grs_rewards, length_rewards, overlong_penalty,
+    EffortBudgetConfig, GarConfig, GarMember, GroupAdvantages, GrpoAdvantageConfig, GrsParts,
+    MeanBaselineConfig, OverlongPenaltyConfig, RlooAdvantageConfig, effort_budget, gar, grs_rewards,
+    length_rewards, overlong_penalty,
 };
 
 use super::{Case, DOUBLE, Figures, check};
@@ -33,12 +34,9 @@ fn described(groups: &[GroupAdvantages]) -> Figures {
     ]
 }
 
-fn group_relative(
-    case: &Case,
-    advantages: impl Fn(&[Option<f64>]) -> GroupAdvantages,
-) -> Result<Figures, AdvantageError> {
+fn group_relative(case: &Case, advantages: impl Fn(&[Option<f64>]) -> GroupAdvantages) -> Figures {
     let groups: Vec<_> = rewards(case).iter().map(|rewards| advantages(rewards)).collect();
-    Ok(described(&groups))
+    described(&groups)
 }
 
 fn group_reward(case: &Case) -> Result<Figures, AdvantageError> {
@@ -122,15 +120,15 @@ fn compute(case: &Case) -> Result<Figures, AdvantageError> {
                 zero_tolerance: zero_tolerance(),
             };
             settings.validate()?;
-            group_relative(case, |rewards| settings.advantages(rewards))
+            Ok(group_relative(case, |rewards| settings.advantages(rewards)))
         }
         "mean_baseline" => {
             let settings = MeanBaselineConfig { zero_tolerance: zero_tolerance() };
-            group_relative(case, |rewards| settings.advantages(rewards))
+            Ok(group_relative(case, |rewards| settings.advantages(rewards)))
         }
         "rloo" => {
             let settings = RlooAdvantageConfig { zero_tolerance: zero_tolerance() };
-            group_relative(case, |rewards| settings.advantages(rewards))
+            Ok(group_relative(case, |rewards| settings.advantages(rewards)))
         }
         "grs" => group_reward(case),
         "gar" => graded(case),

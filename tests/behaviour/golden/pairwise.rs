@@ -1,7 +1,9 @@
 //! Preference pairs and best of n.
 
 use forebay::learner::Real;
-use forebay::learner::token::{Denominators, Figure, Pair, TokenLossConfig, TokenLossError, pair_margins, token_loss};
+use forebay::learner::token::{
+    Denominators, Figure, Pair, TokenLossConfig, TokenLossError, pair_margins, token_loss,
+};
 use serde_json::json;
 
 use super::token_batch::Arrays;

@@ -49,9 +49,9 @@ impl<F: Real> Arrays<F> {
                 of_row.iter().flat_map(|&advantage| std::iter::repeat_n(advantage, columns)).collect()
             })
         };
-        let versions = case.has("versions").then(|| {
-            case.numbers("versions").into_iter().map(|version| Version(version as u64)).collect()
-        });
+        let versions = case
+            .has("versions")
+            .then(|| case.numbers("versions").into_iter().map(|version| Version(version as u64)).collect());
         let version = case.parameter("version").as_u64().unwrap_or(0);
         Self {
             rows: (0..rows).map(|row| row * columns..(row + 1) * columns).collect(),

@@ -6,24 +6,19 @@ use serde::{Deserialize, Serialize};
 use crate::learner::advantage::AdvantageError;
 
 /// What is subtracted from rewards.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum BaselineConfig {
     /// Nothing.
     None,
     /// The mean of the batch's rewards.
+    #[default]
     Batch,
     /// An exponential mean of the batches before; the first batch is centred on its own mean.
     Running {
         /// How much of the mean a batch leaves as it was.
         decay: f64,
     },
-}
-
-impl Default for BaselineConfig {
-    fn default() -> Self {
-        Self::Batch
-    }
 }
 
 impl BaselineConfig {

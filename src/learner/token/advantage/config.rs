@@ -57,16 +57,10 @@ impl TokenAdvantageConfig {
             Self::Rloo(settings) => settings.validate(),
             Self::Reinforce(settings) => settings.baseline.validate(),
             Self::SkipObservationGae(settings) => {
-                let fraction = |name, value: f64| {
-                    let expected = "between 0 and 1";
-                    let fine = (0.0..=1.0).contains(&value);
-                    if fine { Ok(()) } else { Err(AdvantageError::Setting { name, value, expected }) }
-                };
-                fraction("gamma", settings.gamma)?;
-                settings.lambda_policy.map_or(Ok(()), |lambda| fraction("lambda_policy", lambda))?;
+                AdvantageError::check_fraction("gamma", settings.gamma)?;
+                AdvantageError::check_fraction("lambda_policy", settings.lambda_policy.unwrap_or(1.0))?;
                 let (name, value, expected) = ("alpha", settings.alpha, "positive");
-                let fine = value > 0.0;
-                if fine { Ok(()) } else { Err(AdvantageError::Setting { name, value, expected }) }
+                if value > 0.0 { Ok(()) } else { Err(AdvantageError::Setting { name, value, expected }) }
             }
         }
     }
@@ -79,6 +73,47 @@ impl TokenAdvantageConfig {
             Self::MeanBaseline(settings) => Some(settings.advantages(rewards)),
             Self::Rloo(settings) => Some(settings.advantages(rewards)),
             Self::Reinforce(_) | Self::SkipObservationGae(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<TokenAdvantageConfig, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    #[test]
+    fn absent_settings_are_the_defaults_and_unknown_ones_are_refused() {
+        assert_eq!(parse("kind = 'grpo'").unwrap(), TokenAdvantageConfig::default());
+        assert!(parse("kind = 'grpo'\ndof = 1").is_err());
+        let running = parse("kind = 'reinforce'\nbaseline = { kind = 'running', decay = 0.9 }").unwrap();
+        assert!(!running.is_group_relative() && running.group(&[Some(1.0)]).is_none());
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused_by_name() {
+        for (text, name) in [
+            ("kind = 'grpo'\nddof = 2", "ddof"),
+            ("kind = 'grpo'\nepsilon = -1.0", "epsilon"),
+            ("kind = 'rloo'\nzero_tolerance = nan", "zero_tolerance"),
+            ("kind = 'reinforce'\nbaseline = { kind = 'running', decay = 1.5 }", "decay"),
+            ("kind = 'skip_observation_gae'\ngamma = 1.5", "gamma"),
+            ("kind = 'skip_observation_gae'\nalpha = 0.0", "alpha"),
+        ] {
+            let error = parse(text).unwrap().validate().unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_group_in_which_nothing_was_graded_has_no_advantages() {
+        for kind in ["grpo", "mean_baseline", "rloo"] {
+            let group = parse(&format!("kind = '{kind}'")).unwrap().group(&[None, None]).unwrap();
+            assert_eq!(group.advantages, [0.0, 0.0]);
+            assert!(group.zero_variance && group.mean.is_none());
         }
     }
 }

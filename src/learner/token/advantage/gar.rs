@@ -52,8 +52,7 @@ pub struct GarMember {
 pub struct GarGroup {
     /// Rewards after hacks were set to 0.
     pub rewards: Vec<f64>,
-    /// The factor that was used; `None` where the group keeps its plain advantages, infinite where there is neither a
-    /// bound nor a positive Σ_P f A (the advantages are then not finite either).
+    /// The factor that was used; `None` where the group keeps its plain advantages.
     pub lambda: Option<f64>,
     /// Advantages.
     pub advantages: Vec<f64>,
@@ -84,7 +83,8 @@ pub fn gar(
     let bound = config.lambda_max.unwrap_or(f64::INFINITY);
     let lambda = if weighed > 0.0 { bound.min(plain / weighed) } else { bound };
     if lambda.is_infinite() {
-        let (name, expected) = ("lambda_max", "set, since the factors of the passes leave lambda without bound");
+        let (name, expected) =
+            ("lambda_max", "set, since the factors of the passes leave lambda without bound");
         return Err(AdvantageError::Setting { name, value: lambda, expected });
     }
     for &index in &passes {

@@ -33,9 +33,8 @@ impl<'a> Rewards<'a> {
     fn of(all: &'a [Option<f64>], zero_tolerance: f64) -> Self {
         let count = all.iter().flatten().count();
         let mean = (count > 0).then(|| all.iter().flatten().sum::<f64>() / count as f64);
-        let spread = mean.map_or(0.0, |mean| {
-            all.iter().flatten().map(|reward| (reward - mean).abs()).fold(0.0, f64::max)
-        });
+        let spread = mean
+            .map_or(0.0, |mean| all.iter().flatten().map(|reward| (reward - mean).abs()).fold(0.0, f64::max));
         Self { all, count, mean, zero_variance: count < 2 || spread < zero_tolerance }
     }
 

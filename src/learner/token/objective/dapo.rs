@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::ppo::clipped_row;
 use super::row::{Objective, Row, RowObjective, Terms};
 use super::surrogate::Surrogate;
-use crate::learner::token::{TokenLossError};
+use crate::learner::token::TokenLossError;
 
 /// The clipped surrogate with r = π/μ and a larger upper range, which leaves room to unlikely tokens:
 ///

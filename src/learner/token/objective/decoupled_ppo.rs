@@ -69,7 +69,12 @@ impl Objective for DecoupledPpoConfig {
     fn validate(&self) -> Result<(), TokenLossError> {
         self.surrogate().validate()?;
         let cap = self.weight_cap;
-        TokenLossError::check("weight_cap", cap, cap >= 1.0, "at least 1, the weight of tokens that are not stale")
+        TokenLossError::check(
+            "weight_cap",
+            cap,
+            cap >= 1.0,
+            "at least 1, the weight of tokens that are not stale",
+        )
     }
 
     fn needs(&self) -> Needs {

@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::row::{Objective, Row, RowObjective, Term, Terms};
+use crate::learner::Real;
 use crate::learner::token::batch::Token;
 use crate::learner::token::{Aggregation, Figure, Needs, TokenBatch, TokenLossError};
-use crate::learner::Real;
 
 /// Distillation on the student's own tokens, with r = π/μ:
 ///

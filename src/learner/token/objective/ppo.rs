@@ -53,7 +53,5 @@ impl RowObjective for TokenPpoConfig {
 
 /// Adds −C(r, A) of each token.
 pub(super) fn clipped_row(surrogate: Surrogate, row: &Row<'_>, terms: &mut Terms<'_>) {
-    terms.each_ratio(row, |token, ratio, diagnostics| {
-        surrogate.counted(ratio, token.advantage, diagnostics)
-    });
+    terms.each_ratio(row, |token, ratio, diagnostics| surrogate.counted(ratio, token.advantage, diagnostics));
 }

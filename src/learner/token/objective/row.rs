@@ -100,11 +100,7 @@ impl<'a> Terms<'a> {
     }
 
     /// Adds the term of each token of an objective that weighs by r = π/μ, which is handed over beside the token.
-    pub fn each_ratio(
-        &mut self,
-        row: &Row<'_>,
-        mut term: impl FnMut(&Token, f64, &mut Diagnostics) -> Term,
-    ) {
+    pub fn each_ratio(&mut self, row: &Row<'_>, mut term: impl FnMut(&Token, f64, &mut Diagnostics) -> Term) {
         self.each(row, |token, diagnostics| {
             let ratio = token.ratio();
             diagnostics.record(Figure::RatioMean, ratio);

@@ -1,9 +1,10 @@
 //! The objectives as a table: what there is, in one line each.
 
 use super::{
-    BestOfNConfig, CispoConfig, DapoConfig, DecoupledPpoConfig, DisConfig, DrGrpoConfig, FourBoundConfig, GrpoConfig,
-    GspoConfig, IcepopConfig, IpoConfig, K3Config, K15Config, K25Config, LagMaskConfig, MopdConfig, OnlineDpoConfig,
-    OpsmConfig, ReinforceConfig, RlooConfig, SapoConfig, TisConfig, TokenObjectiveConfig, TokenPpoConfig, ToprConfig,
+    BestOfNConfig, CispoConfig, DapoConfig, DecoupledPpoConfig, DisConfig, DrGrpoConfig, FourBoundConfig,
+    GrpoConfig, GspoConfig, IcepopConfig, IpoConfig, K3Config, K15Config, K25Config, LagMaskConfig,
+    MopdConfig, OnlineDpoConfig, OpsmConfig, ReinforceConfig, RlooConfig, SapoConfig, TisConfig,
+    TokenObjectiveConfig, TokenPpoConfig, ToprConfig,
 };
 
 /// One line of [`TOKEN_OBJECTIVES`].

@@ -1,1 +1,0 @@
-//! Properties that hold for every objective.
