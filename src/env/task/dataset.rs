@@ -112,9 +112,16 @@ impl Dataset {
     ) -> Result<Self, TaskError> {
         let unreadable = |error| TaskError::Read { path: path.to_owned(), error };
         let mut lines = BufReader::new(File::open(path).map_err(unreadable)?);
-        let name = path.file_stem().map_or_else(|| "dataset".into(), |stem| stem.to_string_lossy().into_owned());
-        let mut dataset =
-            Self { name, train: Vec::new(), evaluation: Vec::new(), verifier, skipped: 0, bad_lines: Vec::new() };
+        let name =
+            path.file_stem().map_or_else(|| "dataset".into(), |stem| stem.to_string_lossy().into_owned());
+        let mut dataset = Self {
+            name,
+            train: Vec::new(),
+            evaluation: Vec::new(),
+            verifier,
+            skipped: 0,
+            bad_lines: Vec::new(),
+        };
         let mut sides = Sides { evaluation_fraction, seen: BTreeMap::new() };
         let mut bytes = Vec::new();
         for line in 1.. {
@@ -123,7 +130,8 @@ impl Dataset {
                 break;
             }
             // Files of some editors begin with a byte order mark.
-            let content = if line == 1 { bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes) } else { &bytes };
+            let content =
+                if line == 1 { bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes) } else { &bytes };
             if content.trim_ascii().is_empty() {
                 continue;
             }

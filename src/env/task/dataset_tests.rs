@@ -53,11 +53,15 @@ fn a_bad_line_is_refused_by_file_and_line() {
         (b"{\"prompt\": \"x\", \"answer\": \"1\", \"split\": \"test\"}", "`split` is `test`"),
         (b"{\"prompt\": \"x\", \"answer\": \"1\", \"source\": 1}", "`source` is not text"),
         (b"{\"prompt\": \"\xff\", \"answer\": \"1\"}", "not UTF-8"),
-        (b"{\"prompt\": \"1+1=\", \"answer\": \"2\", \"split\": \"evaluation\"}", "in the train split already, at line 1"),
+        (
+            b"{\"prompt\": \"1+1=\", \"answer\": \"2\", \"split\": \"evaluation\"}",
+            "in the train split already, at line 1",
+        ),
     ] {
         let bytes = [GOOD.as_bytes(), b"\n\n", bad, b"\n"].concat();
         let message = refused(&bytes, "");
-        let placed = message.contains(".jsonl, line 3: ") && message.contains(why) && message.contains("on_bad_line");
+        let placed =
+            message.contains(".jsonl, line 3: ") && message.contains(why) && message.contains("on_bad_line");
         assert!(placed, "{message}");
         let dataset = load(&bytes, "on_bad_line = 'skip'").unwrap();
         assert_eq!((dataset.len(Split::Train), dataset.skipped()), (Some(1), 1));

@@ -50,7 +50,7 @@ pub enum TaskError {
         why: String,
     },
     /// There is no problem of that index.
-    #[error("task `{task}` has no {split} problem {index}: there are {len}, counted from 0")]
+    #[error("task `{task}` has no {split} problem {index}: there are {len}, numbered from 0")]
     Index {
         /// The task.
         task: String,

@@ -55,7 +55,12 @@ mod tests {
 
         fn problem(&self, _: Split, _: u32) -> Result<Problem, TaskError> {
             let prompt = Prompt::Text(String::new());
-            Ok(Problem { source: "broken".into(), prompt, answer: String::new(), data: serde_json::Value::Null })
+            Ok(Problem {
+                source: "broken".into(),
+                prompt,
+                answer: String::new(),
+                data: serde_json::Value::Null,
+            })
         }
 
         fn grade(&self, _: &Problem, _: &Completion<'_>) -> Result<Reward, GradeError> {

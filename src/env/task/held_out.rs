@@ -82,7 +82,8 @@ mod tests {
         for split in [Split::Train, Split::Evaluation] {
             assert!((0..50).all(|index| side(&number(1000, split, index).to_le_bytes()) == split));
         }
-        let sides = |split| (0..50).map(|index| number(2, split, index)).collect::<std::collections::BTreeSet<_>>();
+        let sides =
+            |split| (0..50).map(|index| number(2, split, index)).collect::<std::collections::BTreeSet<_>>();
         assert_eq!(sides(Split::Train), sides(Split::Evaluation));
     }
 }

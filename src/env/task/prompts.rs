@@ -38,7 +38,9 @@ impl Prompts {
     /// When there is no problem.
     pub fn new(len: Option<u32>, shuffle: bool, seed: u64) -> Result<Self, TaskError> {
         if len == Some(0) {
-            return Err(TaskError::Order { why: "the task has no training problem; give at least one".into() });
+            return Err(TaskError::Order {
+                why: "the task has no training problem; give at least one".into(),
+            });
         }
         let position = PromptPosition { epoch: 0, taken: 0, len };
         let mut prompts = Self { shuffle, seed, position, order: Vec::new() };
@@ -74,7 +76,10 @@ impl Prompts {
     }
 
     /// Epoch and index of the next training problem.
-    #[expect(clippy::should_implement_trait, reason = "it never ends, and an iterator's adaptors would hide the position")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it never ends, and an iterator's adaptors would hide the position"
+    )]
     pub fn next(&mut self) -> (u32, u32) {
         let PromptPosition { epoch, taken, len } = self.position;
         let index = self.order.get(taken as usize).copied().unwrap_or(taken);
@@ -128,7 +133,10 @@ mod tests {
             orders.push(order);
         }
         assert!(orders[0] != orders[1] && orders[1] != orders[2]);
-        assert_ne!(orders[0], take(&mut Prompts::new(Some(50), true, 4).unwrap(), 50).iter().map(|p| p.1).collect::<Vec<_>>());
+        assert_ne!(
+            orders[0],
+            take(&mut Prompts::new(Some(50), true, 4).unwrap(), 50).iter().map(|p| p.1).collect::<Vec<_>>()
+        );
     }
 
     #[test]

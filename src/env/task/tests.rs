@@ -13,7 +13,12 @@ impl Task for Shout {
     fn problem(&self, _: Split, index: u32) -> Result<Problem, TaskError> {
         let word = ["yes", "no"][index as usize % 2];
         let prompt = Prompt::Text(format!("{word}!"));
-        Ok(Problem { source: "shout".into(), prompt, answer: word.to_uppercase(), data: serde_json::Value::Null })
+        Ok(Problem {
+            source: "shout".into(),
+            prompt,
+            answer: word.to_uppercase(),
+            data: serde_json::Value::Null,
+        })
     }
 
     fn grade(&self, problem: &Problem, completion: &Completion<'_>) -> Result<Reward, GradeError> {
@@ -29,7 +34,10 @@ fn one_call_registers_a_task_of_ones_own() {
     let problem = task.problem(Split::Train, 1).unwrap();
     let turns = [task.demonstration(&problem, &[]).unwrap()];
     assert_eq!(respond(&*task, &problem, &turns), Ok(Turn::End));
-    assert_eq!(grade(&*task, &problem, &Completion { turns: &turns, finish: Finish::Stop }), Ok(Reward::of(1.0)));
+    assert_eq!(
+        grade(&*task, &problem, &Completion { turns: &turns, finish: Finish::Stop }),
+        Ok(Reward::of(1.0))
+    );
     assert!(task.is_empty(Split::Evaluation) && !task.is_empty(Split::Train));
     assert_eq!(task.alphabet(), None);
 }

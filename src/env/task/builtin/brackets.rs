@@ -48,7 +48,9 @@ impl BracketsOptions {
             return Err(options.refuse("kinds", &format!("is {}; give 1 to {}", read.kinds, KINDS.len())));
         }
         if read.min_length == 0 || read.max_length > LONGEST {
-            return Err(options.refuse("min_length", &format!("and `max_length` lie between 1 and {LONGEST}")));
+            return Err(
+                options.refuse("min_length", &format!("and `max_length` lie between 1 and {LONGEST}"))
+            );
         }
         if read.max_length < read.min_length {
             return Err(options.refuse("max_length", "is below `min_length`"));
@@ -176,7 +178,10 @@ mod tests {
             count(&BracketsOptions { kinds, min_length, max_length, ..BracketsOptions::default() })
         };
         // One kind: "(", "((", then "(((", "(()" and "()(".
-        assert_eq!([options(1, 1, 1), options(1, 2, 2), options(1, 3, 3), options(1, 1, 3)], [1.0, 1.0, 3.0, 5.0]);
+        assert_eq!(
+            [options(1, 1, 1), options(1, 2, 2), options(1, 3, 3), options(1, 1, 3)],
+            [1.0, 1.0, 3.0, 5.0]
+        );
         assert_eq!(options(2, 3, 3), 8.0 + 4.0 + 4.0);
     }
 }

@@ -103,7 +103,8 @@ impl Chain {
 
     fn prompt(&self, terms: &Terms) -> Prompt {
         let chain = write(terms);
-        let (plain, chat) = (|| format!("{chain}="), || format!("What is {chain}? End with just the number."));
+        let (plain, chat) =
+            (|| format!("{chain}="), || format!("What is {chain}? End with just the number."));
         self.options.style.prompt(plain, chat)
     }
 }

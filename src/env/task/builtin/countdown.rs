@@ -46,7 +46,14 @@ pub struct CountdownOptions {
 
 impl Default for CountdownOptions {
     fn default() -> Self {
-        Self { min_numbers: 3, max_numbers: 4, max_number: 20, max_target: 100, style: Style::Plain, partial: false }
+        Self {
+            min_numbers: 3,
+            max_numbers: 4,
+            max_number: 20,
+            max_target: 100,
+            style: Style::Plain,
+            partial: false,
+        }
     }
 }
 
@@ -92,7 +99,8 @@ pub struct Countdown {
 impl Countdown {
     /// The task with options that are in their ranges.
     pub(super) fn new(options: CountdownOptions, seed: u64) -> Self {
-        let choices = |n: u32| (0..n).map(|i| f64::from(options.max_number + i) / f64::from(i + 1)).product::<f64>();
+        let choices =
+            |n: u32| (0..n).map(|i| f64::from(options.max_number + i) / f64::from(i + 1)).product::<f64>();
         Self { options, problems: choices(options.min_numbers), seed }
     }
 
@@ -136,14 +144,19 @@ fn join(numbers: &[u64], random: &mut CounterRng) -> (u64, String) {
         let second = parts.swap_remove(random.below(parts.len()));
         let (large, small) = if first.0 >= second.0 { (first, second) } else { (second, first) };
         let joined = match random.below(4) {
-            1 if large.0 > small.0 => {
-                (large.0 - small.0, format!("{}-{}", large.1, bracketed(&small)), true)
-            }
-            2 => (large.0.saturating_mul(small.0), format!("{}*{}", bracketed(&large), bracketed(&small)), false),
+            1 if large.0 > small.0 => (large.0 - small.0, format!("{}-{}", large.1, bracketed(&small)), true),
+            2 => (
+                large.0.saturating_mul(small.0),
+                format!("{}*{}", bracketed(&large), bracketed(&small)),
+                false,
+            ),
             3 if large.0.is_multiple_of(small.0) => {
                 // A divisor that is a product needs brackets too.
-                let divisor =
-                    if small.1.bytes().all(|byte| byte.is_ascii_digit()) { small.1 } else { format!("({})", small.1) };
+                let divisor = if small.1.bytes().all(|byte| byte.is_ascii_digit()) {
+                    small.1
+                } else {
+                    format!("({})", small.1)
+                };
                 (large.0 / small.0, format!("{}/{divisor}", bracketed(&large.clone())), false)
             }
             _ => (large.0 + small.0, format!("{}+{}", large.1, small.1), true),

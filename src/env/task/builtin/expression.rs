@@ -26,13 +26,15 @@ pub(super) struct Expression {
 /// Reads the whole of `text`; `None` when it is no expression, or has no value (division by zero) or one whose
 /// fraction does not fit in 127 bits.
 pub(super) fn parse(text: &str) -> Option<Expression> {
-    let symbols = text.chars().filter(|character| !character.is_whitespace()).map(|character| match character {
-        '×' | '·' => '*',
-        '÷' => '/',
-        '−' | '–' => '-',
-        other => other,
-    });
-    let mut parser = Parser { symbols: separated(text, symbols.collect())?, position: 0, numbers: Vec::new() };
+    let symbols =
+        text.chars().filter(|character| !character.is_whitespace()).map(|character| match character {
+            '×' | '·' => '*',
+            '÷' => '/',
+            '−' | '–' => '-',
+            other => other,
+        });
+    let mut parser =
+        Parser { symbols: separated(text, symbols.collect())?, position: 0, numbers: Vec::new() };
     let value = parser.sum(0)?;
     (parser.position == parser.symbols.len()).then_some(Expression { value, numbers: parser.numbers })
 }
@@ -127,8 +129,27 @@ mod tests {
         let deep = format!("{}1{}", "(".repeat(100_000), ")".repeat(100_000));
         let signs = format!("{}1", "-".repeat(100_000));
         let cases = [
-            "", " ", "+", "1+", "*2", "(1", "1)", "()", "1 2", "2(3)", "2**3", "3//2", "1.5", "a", "1=1", "4/0", "1/(2-2)",
-            "99999999999999999999999", "+1", &deep, &signs,
+            "",
+            " ",
+            "+",
+            "1+",
+            "*2",
+            "(1",
+            "1)",
+            "()",
+            "1 2",
+            "2(3)",
+            "2**3",
+            "3//2",
+            "1.5",
+            "a",
+            "1=1",
+            "4/0",
+            "1/(2-2)",
+            "99999999999999999999999",
+            "+1",
+            &deep,
+            &signs,
         ];
         for text in cases {
             assert_eq!(parse(text), None, "{text:.30}");

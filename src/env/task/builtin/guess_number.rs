@@ -49,10 +49,14 @@ impl GuessNumberOptions {
     pub(super) fn read(options: &TaskOptions<'_>) -> Result<Self, TaskError> {
         let read: Self = options.parse()?;
         if read.min < -LARGEST || read.max > LARGEST || read.min >= read.max {
-            return Err(options.refuse("min", &format!("is below `max`, both between -{LARGEST} and {LARGEST}")));
+            return Err(
+                options.refuse("min", &format!("is below `max`, both between -{LARGEST} and {LARGEST}"))
+            );
         }
         if !(1..=MOST_TURNS).contains(&read.max_turns) {
-            return Err(options.refuse("max_turns", &format!("is {}; give 1 to {MOST_TURNS}", read.max_turns)));
+            return Err(
+                options.refuse("max_turns", &format!("is {}; give 1 to {MOST_TURNS}", read.max_turns))
+            );
         }
         if !(0.0..=1.0).contains(&read.turn_cost) {
             return Err(options.refuse("turn_cost", &format!("is {}; give 0 to 1", read.turn_cost)));

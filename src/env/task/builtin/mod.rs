@@ -75,9 +75,11 @@ pub(super) fn register(registry: &mut TaskRegistry) {
         entry("brackets", "close the open brackets in the right order", |options, seed| {
             Ok(Brackets::new(BracketsOptions::read(options)?, seed))
         }),
-        entry("guess_number", "find a hidden number in several turns, told higher or lower", |options, seed| {
-            Ok(GuessNumber::new(GuessNumberOptions::read(options)?, seed))
-        }),
+        entry(
+            "guess_number",
+            "find a hidden number in several turns, told higher or lower",
+            |options, seed| Ok(GuessNumber::new(GuessNumberOptions::read(options)?, seed)),
+        ),
     ];
     for entry in entries {
         registry.register(entry);

@@ -27,7 +27,15 @@ mod tests {
 
     #[test]
     fn partial_credit_counts_characters_in_place_and_too_long_a_reply_costs() {
-        let cases = [("abcd", 1.0), ("abxd", 0.75), ("abcdabcd", 0.5), ("ab", 0.5), ("", 0.0), (" abcd\n", 1.0), ("bcda", 0.0)];
+        let cases = [
+            ("abcd", 1.0),
+            ("abxd", 0.75),
+            ("abcdabcd", 0.5),
+            ("ab", 0.5),
+            ("", 0.0),
+            (" abcd\n", 1.0),
+            ("bcda", 0.0),
+        ];
         for (reply, expected) in cases {
             assert_eq!(text("abcd", reply, true).value, expected, "{reply:?}");
             assert_eq!(text("abcd", reply, false).value, f64::from(u8::from(expected == 1.0)), "{reply:?}");

@@ -60,11 +60,15 @@ impl StringOptions {
         if distinct.len() < 2 || distinct.len() < read.alphabet.chars().count() {
             return Err(options.refuse("alphabet", "needs at least two characters, each once"));
         }
-        if let Some(bad) = distinct.iter().find(|c| c.is_whitespace() || c.is_control() || "<>^".contains(**c)) {
+        if let Some(bad) =
+            distinct.iter().find(|c| c.is_whitespace() || c.is_control() || "<>^".contains(**c))
+        {
             return Err(options.refuse("alphabet", &format!("has {bad:?}, which strings cannot contain")));
         }
         if read.min_length == 0 || read.max_length > LONGEST {
-            return Err(options.refuse("min_length", &format!("and `max_length` lie between 1 and {LONGEST}")));
+            return Err(
+                options.refuse("min_length", &format!("and `max_length` lie between 1 and {LONGEST}"))
+            );
         }
         if read.max_length < read.min_length {
             return Err(options.refuse("max_length", "is below `min_length`"));

@@ -72,7 +72,8 @@ fn demonstrations_earn_full_reward_and_an_empty_answer_earns_none() {
             for problem in problems(&*task, split, 100) {
                 assert_eq!(&*problem.source, name);
                 let turns = demonstrated(&*task, &problem).0;
-                let earned = task.grade(&problem, &Completion { turns: &turns, finish: Finish::Stop }).unwrap();
+                let earned =
+                    task.grade(&problem, &Completion { turns: &turns, finish: Finish::Stop }).unwrap();
                 // The game costs its later turns.
                 let least = if name == "guess_number" { 0.69 } else { 1.0 };
                 assert!(earned.value >= least, "{name}: {problem:?}: {turns:?}: {earned:?}");
@@ -93,7 +94,10 @@ fn training_and_evaluation_share_no_problem_under_any_seed() {
         let content = |task: &dyn Task, split| -> BTreeSet<String> {
             let problems = problems(task, split, 600);
             // The game's prompt is always the same; the hidden number tells its problems apart.
-            problems.iter().map(|problem| serde_json::to_string(&(&problem.prompt, &problem.answer)).unwrap()).collect()
+            problems
+                .iter()
+                .map(|problem| serde_json::to_string(&(&problem.prompt, &problem.answer)).unwrap())
+                .collect()
         };
         let train = content(&*make(name, "", 1), Split::Train);
         let evaluation = content(&*make(name, "", 2), Split::Evaluation);
@@ -110,7 +114,10 @@ fn the_alphabet_covers_prompts_answers_and_observations() {
         for split in SPLITS {
             for problem in problems(&*task, split, 50) {
                 let (turns, observations) = demonstrated(&*task, &problem);
-                let shown = super::text_of(&problem.prompt) + &turns.concat() + &observations.concat() + &problem.answer;
+                let shown = super::text_of(&problem.prompt)
+                    + &turns.concat()
+                    + &observations.concat()
+                    + &problem.answer;
                 assert!(shown.chars().all(|character| alphabet.contains(character)), "{name}: {shown}");
             }
         }
@@ -167,7 +174,10 @@ fn partial_credit_is_for_characters_in_place_and_only_when_asked_for() {
         let (whole, partial) = (make(name, options, 0), make(name, &format!("{options}\npartial = true"), 0));
         let problem = whole.problem(Split::Train, 0).unwrap();
         let half_right = format!("{}xx", &problem.answer[..2]);
-        assert_eq!([value(&*whole, &problem, &half_right), value(&*partial, &problem, &half_right)], [0.0, 0.5]);
+        assert_eq!(
+            [value(&*whole, &problem, &half_right), value(&*partial, &problem, &half_right)],
+            [0.0, 0.5]
+        );
         assert_eq!(value(&*partial, &problem, &problem.answer), 1.0);
     }
 }
@@ -180,7 +190,9 @@ fn addition_asks_as_told_and_the_last_number_counts() {
     let (left, right) = text.trim_end_matches('=').split_once('+').unwrap();
     let sum = left.parse::<u32>().unwrap() + right.parse::<u32>().unwrap();
     assert_eq!((text.clone(), problem.answer.clone()), (format!("{left}+{right}="), sum.to_string()));
-    let Prompt::Messages(messages) = chat.problem(Split::Train, 0).unwrap().prompt else { panic!("chat talks") };
+    let Prompt::Messages(messages) = chat.problem(Split::Train, 0).unwrap().prompt else {
+        panic!("chat talks")
+    };
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0].role, "user");
     assert_eq!(messages[0].content, format!("What is {left}+{right}? Answer with just the number."));
@@ -218,7 +230,9 @@ fn addition_holds_out_more_than_500_distinct_pairs_in_both_orders() {
 #[test]
 fn small_and_large_ranges_of_addition_work() {
     let small = make("addition", "max = 1", 0);
-    let all = |split| problems(&*small, split, 50).iter().map(|p| super::text_of(&p.prompt)).collect::<BTreeSet<_>>();
+    let all = |split| {
+        problems(&*small, split, 50).iter().map(|p| super::text_of(&p.prompt)).collect::<BTreeSet<_>>()
+    };
     assert_eq!(all(Split::Train), all(Split::Evaluation));
     let large = make("addition", "max = 1000000000", 0);
     assert_eq!(large.len(Split::Evaluation), None);
@@ -262,7 +276,11 @@ fn countdown_takes_every_right_expression_of_exactly_the_given_numbers() {
         ("3/(5-5)+7", 0.0, 0.0),
         ("", 0.0, 0.0),
     ] {
-        assert_eq!([value(&*task, &problem, reply), value(&*half, &problem, reply)], [expected, partial], "{reply}");
+        assert_eq!(
+            [value(&*task, &problem, reply), value(&*half, &problem, reply)],
+            [expected, partial],
+            "{reply}"
+        );
     }
     problem.data = serde_json::json!({ "numbers": [8, 8, 3, 3], "target": 24 });
     assert_eq!(value(&*task, &problem, "8/(3-8/3)"), 1.0);
@@ -316,8 +334,8 @@ fn the_plain_game_reads_as_one_text_and_demonstrations_halve_the_interval() {
     problem.data = serde_json::json!({ "hidden": -7 });
     assert_eq!(problem.prompt, Prompt::Text("-10-10:".into()));
     let (turns, observations) = demonstrated(&*task, &problem);
-    assert_eq!(turns, ["0", "-6", "-8", "-7"]);
-    assert_eq!(observations, [" lower ", " lower ", " higher "]);
+    assert_eq!(turns, ["0", "-6", "-9", "-8", "-7"]);
+    assert_eq!(observations, [" lower ", " lower ", " higher ", " higher "]);
     assert_eq!(task.demonstration(&problem, &turns), None);
 }
 

@@ -35,7 +35,9 @@ pub struct Marked {
 fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let mark = String::deserialize(deserializer)?;
     if mark.trim().is_empty() {
-        return Err(serde::de::Error::custom("mark is empty; give what stands before the answer, such as ####"));
+        return Err(serde::de::Error::custom(
+            "mark is empty; give what stands before the answer, such as ####",
+        ));
     }
     Ok(mark)
 }

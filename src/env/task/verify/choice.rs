@@ -30,7 +30,9 @@ pub struct Choice {
 fn letters<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let letters = String::deserialize(deserializer)?;
     if letters.is_empty() || !letters.bytes().all(|letter| letter.is_ascii_uppercase()) {
-        return Err(serde::de::Error::custom(format!("letters are `{letters}`; give capitals such as ABCDE")));
+        return Err(serde::de::Error::custom(format!(
+            "letters are `{letters}`; give capitals such as ABCDE"
+        )));
     }
     Ok(letters)
 }
@@ -76,16 +78,62 @@ impl Choice {
 
 /// Words that name what follows them as the answer.
 const NAMING: [&str; 12] = [
-    "answer", "choose", "chose", "choosing", "pick", "picked", "select", "selected", "selecting", "go", "going", "choice",
+    "answer",
+    "choose",
+    "chose",
+    "choosing",
+    "pick",
+    "picked",
+    "select",
+    "selected",
+    "selecting",
+    "go",
+    "going",
+    "choice",
 ];
 /// Words that may stand between such a word and the letter.
 const BETWEEN: [&str; 24] = [
-    "is", "was", "would", "should", "must", "will", "be", "to", "with", "the", "my", "therefore", "thus", "clearly", "then",
-    "definitely", "probably", "option", "choice", "letter", "answer", "s", "for", "here",
+    "is",
+    "was",
+    "would",
+    "should",
+    "must",
+    "will",
+    "be",
+    "to",
+    "with",
+    "the",
+    "my",
+    "therefore",
+    "thus",
+    "clearly",
+    "then",
+    "definitely",
+    "probably",
+    "option",
+    "choice",
+    "letter",
+    "answer",
+    "s",
+    "for",
+    "here",
 ];
 /// Words that may stand between a letter and the judgement of it.
-const JUDGING: [&str; 13] =
-    ["is", "was", "seems", "looks", "would", "must", "be", "the", "most", "only", "clearly", "definitely", "likely"];
+const JUDGING: [&str; 13] = [
+    "is",
+    "was",
+    "seems",
+    "looks",
+    "would",
+    "must",
+    "be",
+    "the",
+    "most",
+    "only",
+    "clearly",
+    "definitely",
+    "likely",
+];
 const RIGHT: [&str; 6] = ["correct", "right", "true", "best", "answer", "accurate"];
 const WRONG: [&str; 8] = ["not", "wrong", "incorrect", "false", "isn't", "cannot", "can't", "out"];
 
@@ -163,12 +211,14 @@ impl<'a> Words<'a> {
         let mut characters = word.text.chars();
         let letter = characters.next().filter(|_| characters.next().is_none())?;
         let capital = letter.to_ascii_uppercase();
-        (self.1.contains(capital) && (letter == capital || word.stopped) && !self.is_denied(at)).then_some(capital)
+        (self.1.contains(capital) && (letter == capital || word.stopped) && !self.is_denied(at))
+            .then_some(capital)
     }
 
     /// The same for a capital that does not begin a phrase.
     fn capital(&self, at: usize) -> Option<char> {
-        let letter = self.letter(at).filter(|_| self.0[at].text.starts_with(|c: char| c.is_ascii_uppercase()))?;
+        let letter =
+            self.letter(at).filter(|_| self.0[at].text.starts_with(|c: char| c.is_ascii_uppercase()))?;
         let begins_phrase = "AI".contains(letter)
             && !self.0[at].stopped
             && self.0.get(at + 1).is_some_and(|next| next.text.starts_with(char::is_lowercase));
@@ -178,7 +228,8 @@ impl<'a> Words<'a> {
     /// Whether the letter at `at` stands behind a "not" or is called wrong.
     fn is_denied(&self, at: usize) -> bool {
         let behind_not = at > 0 && self.0[at - 1].is_one_of(&["not", "isn't"]) && !self.0[at - 1].stopped;
-        let behind_not_option = at > 1 && self.0[at - 1].is_one_of(&["option", "choice"]) && self.0[at - 2].is("not");
+        let behind_not_option =
+            at > 1 && self.0[at - 1].is_one_of(&["option", "choice"]) && self.0[at - 2].is("not");
         behind_not || behind_not_option || self.judgement(at).is_some_and(|word| word.is_one_of(&WRONG))
     }
 
@@ -223,7 +274,9 @@ impl<'a> Words<'a> {
     /// Whether "or C" or "and C" follows.
     fn has_alternative(&self, at: usize) -> bool {
         let joins = self.0.get(at + 1).is_some_and(|word| word.is_one_of(&["or", "and"]));
-        joins && (self.letter(at + 2).is_some() || self.letter(at + 3).is_some_and(|_| self.0[at + 2].is("option")))
+        joins
+            && (self.letter(at + 2).is_some()
+                || self.letter(at + 3).is_some_and(|_| self.0[at + 2].is("option")))
     }
 
     fn called_right(&self) -> Option<char> {
@@ -242,7 +295,9 @@ impl<'a> Words<'a> {
 
     /// The letter that lines begin with as in an enumeration, when it is the same in all of them.
     fn enumerated(&self) -> Option<char> {
-        self.all_same(|at| self.letter(at).filter(|_| self.begins_line(at) && self.0[at].stopped))
+        // "A, B" lists letters and enumerates nothing.
+        let begins = |at: usize| self.begins_line(at) && self.0[at].stopped && self.letter(at + 1).is_none();
+        self.all_same(|at| self.letter(at).filter(|_| begins(at)))
     }
 
     fn begins_line(&self, at: usize) -> bool {
@@ -264,18 +319,67 @@ mod tests {
     #[test]
     fn a_choice_is_found_however_it_is_named() {
         for reply in [
-            "B", " b ", "(B)", "[B]", "**B**", "B.", "B)", "b)", "\"B\"", "B\n", "B. Paris", "(B) Paris", "B: Paris", "**B.** Paris",
-            "The answer is B", "The answer is B.", "the answer is (b)", "The answer is: B", "Answer: B", "ANSWER: B", "**Answer:** B",
-            "Answer: **B**", "Answer:\nB", "Answer: (B) Paris", "Final Answer: B", "The correct answer is option B.",
-            "The answer is therefore B", "My answer would be B", "The correct choice is B", "Choice: B", "I choose B",
-            "I would choose option B because it fits", "I pick B.", "I'd go with B", "I'm going with option (B).", "B is correct",
-            "Option B is correct.", "(B) is the right answer", "B would be the best answer, I think", "\\boxed{B}",
-            "The answer is $\\boxed{\\text{B}}$.", "\\boxed{(B)}", "First A looks good, but the answer is B.",
-            "The answer is not A but B", "Answer: B\nbecause A is wrong and C is false", "Reasoning about A and C.\n\nB",
-            "A. London\nB. Paris\nC. Rome\n\nAnswer: B", "A. London\nB. Paris\nC. Rome\n\nB", "It has to be (B).", "So it must be B",
-            "A dog is no cat, so B", "I think B", "A is wrong, B fits", "Not A, B", "The answer is A. Wait, the answer is B.",
-            "The answer is B, not A.", "Paris (B)", "B, since A is smaller than C would be", "Option A is wrong. Option B is right.",
-            "Option B is right. Option A is wrong.", "The answer is B’s claim",
+            "B",
+            " b ",
+            "(B)",
+            "[B]",
+            "**B**",
+            "B.",
+            "B)",
+            "b)",
+            "\"B\"",
+            "B\n",
+            "B. Paris",
+            "(B) Paris",
+            "B: Paris",
+            "**B.** Paris",
+            "The answer is B",
+            "The answer is B.",
+            "the answer is (b)",
+            "The answer is: B",
+            "Answer: B",
+            "ANSWER: B",
+            "**Answer:** B",
+            "Answer: **B**",
+            "Answer:\nB",
+            "Answer: (B) Paris",
+            "Final Answer: B",
+            "The correct answer is option B.",
+            "The answer is therefore B",
+            "My answer would be B",
+            "The correct choice is B",
+            "Choice: B",
+            "I choose B",
+            "I would choose option B because it fits",
+            "I pick B.",
+            "I'd go with B",
+            "I'm going with option (B).",
+            "B is correct",
+            "Option B is correct.",
+            "(B) is the right answer",
+            "B would be the best answer, I think",
+            "\\boxed{B}",
+            "The answer is $\\boxed{\\text{B}}$.",
+            "\\boxed{(B)}",
+            "First A looks good, but the answer is B.",
+            "The answer is not A but B",
+            "Answer: B\nbecause A is wrong and C is false",
+            "Reasoning about A and C.\n\nB",
+            "A. London\nB. Paris\nC. Rome\n\nAnswer: B",
+            "A. London\nB. Paris\nC. Rome\n\nB",
+            "It has to be (B).",
+            "So it must be B",
+            "A dog is no cat, so B",
+            "I think B",
+            "A is wrong, B fits",
+            "Not A, B",
+            "The answer is A. Wait, the answer is B.",
+            "The answer is B, not A.",
+            "Paris (B)",
+            "B, since A is smaller than C would be",
+            "Option A is wrong. Option B is right.",
+            "Option B is right. Option A is wrong.",
+            "The answer is B’s claim",
         ] {
             // A letter with a possessive is no letter on its own; the rest of these name B.
             let expected = if reply.contains('’') { None } else { Some('B') };
@@ -286,9 +390,29 @@ mod tests {
     #[test]
     fn no_choice_or_several_are_none() {
         for reply in [
-            "", "Paris", "B or C", "A, B", "The answer is B or C", "Answer: A and B", "not B", "The answer is not B", "B is wrong",
-            "Option B is incorrect", "A dog", "I think so", "The answer is a dog", "F", "the answer is F", "Bee", "AB", "\\boxed{AB}",
-            "\\boxed{A, B}", "\\boxed{}", "A. London\nB. Paris", "vitamin b is good", "The answer is",
+            "",
+            "Paris",
+            "B or C",
+            "A, B",
+            "The answer is B or C",
+            "Answer: A and B",
+            "not B",
+            "The answer is not B",
+            "B is wrong",
+            "Option B is incorrect",
+            "A dog",
+            "I think so",
+            "The answer is a dog",
+            "F",
+            "the answer is F",
+            "Bee",
+            "AB",
+            "\\boxed{AB}",
+            "\\boxed{A, B}",
+            "\\boxed{}",
+            "A. London\nB. Paris",
+            "vitamin b is good",
+            "The answer is",
         ] {
             assert_eq!(Choice::default().find(reply), None, "{reply:?}");
         }

@@ -18,8 +18,14 @@ mod tests {
 
     #[test]
     fn only_white_space_around_the_answer_is_forgiven() {
-        let cases =
-            [("a b", " a b\n", 1.0), ("a b", "a  b", 0.0), ("a", "A", 0.0), ("a", "a.", 0.0), ("a", "", 0.0), (" ", "", 1.0)];
+        let cases = [
+            ("a b", " a b\n", 1.0),
+            ("a b", "a  b", 0.0),
+            ("a", "A", 0.0),
+            ("a", "a.", 0.0),
+            ("a", "", 0.0),
+            (" ", "", 1.0),
+        ];
         for (reference, reply, expected) in cases {
             assert_eq!(Exact.verify(reference, reply), Ok(expected), "{reference:?} {reply:?}");
         }

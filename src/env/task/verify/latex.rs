@@ -2,7 +2,19 @@
 
 /// Commands that only change how something looks, or are spaces.
 const DROPPED: [&str; 14] = [
-    "\\left", "\\right", "\\displaystyle", "\\bigl", "\\bigr", "\\big", "\\!", "\\,", "\\;", "\\:", "\\ ", "\\quad", "$",
+    "\\left",
+    "\\right",
+    "\\displaystyle",
+    "\\bigl",
+    "\\bigr",
+    "\\big",
+    "\\!",
+    "\\,",
+    "\\;",
+    "\\:",
+    "\\ ",
+    "\\quad",
+    "$",
     "^\\circ",
 ];
 /// Commands of one argument that stands for itself.
@@ -56,7 +68,9 @@ pub(super) fn braced(text: &str) -> Option<(&str, &str)> {
 /// Leaves `command` out, unless it is only the beginning of a longer one.
 fn drop_command(text: &str, command: &str) -> String {
     let is_word = command.ends_with(|c: char| c.is_ascii_alphabetic());
-    rewrite(text, command, |rest| (!(is_word && rest.starts_with(|c: char| c.is_ascii_alphabetic()))).then_some((String::new(), rest)))
+    rewrite(text, command, |rest| {
+        (!(is_word && rest.starts_with(|c: char| c.is_ascii_alphabetic()))).then_some((String::new(), rest))
+    })
 }
 
 /// Puts the argument of `command` in its place.
@@ -88,7 +102,8 @@ fn fractions(text: &str) -> String {
     let mut plain = text.to_owned();
     while let Some(at) = plain.rfind(COMMAND) {
         let (before, rest) = (&plain[..at], &plain[at + COMMAND.len()..]);
-        let quotient = argument(rest).and_then(|(over, rest)| argument(rest).map(|(under, rest)| (over, under, rest)));
+        let quotient =
+            argument(rest).and_then(|(over, rest)| argument(rest).map(|(under, rest)| (over, under, rest)));
         let Some((over, under, rest)) = quotient else {
             // Without two arguments it is no fraction; what is left cannot be mistaken for one.
             plain = format!("{before}frac{rest}");
@@ -110,7 +125,8 @@ fn argument(text: &str) -> Option<(&str, &str)> {
 
 fn operand(text: &str) -> String {
     let text = text.trim();
-    let is_number = text.strip_prefix('-').unwrap_or(text).chars().all(|c| c.is_ascii_digit() || c == '.' || c == ',');
+    let is_number =
+        text.strip_prefix('-').unwrap_or(text).chars().all(|c| c.is_ascii_digit() || c == '.' || c == ',');
     if is_number || text.chars().count() == 1 { text.into() } else { format!("({text})") }
 }
 

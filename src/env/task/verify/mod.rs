@@ -91,7 +91,11 @@ impl<'de> Deserialize<'de> for VerifierConfig {
             toml::Value::String(kind) => {
                 toml::Value::Table(toml::Table::from_iter([("kind".to_owned(), toml::Value::String(kind))]))
             }
-            other => other,
+            table @ toml::Value::Table(_) => table,
+            other => {
+                let why = format!("`{other}` is neither a verifier's name nor a table with its `kind`");
+                return Err(serde::de::Error::custom(why));
+            }
         };
         let named = Named::deserialize(table)
             .map_err(|error: toml::de::Error| serde::de::Error::custom(error.message()))?;
@@ -121,7 +125,9 @@ mod tests {
     }
 
     fn read(text: &str) -> Result<VerifierConfig, String> {
-        toml::from_str(text).map(|options: Options| options.verifier).map_err(|error| error.message().to_owned())
+        toml::from_str(text)
+            .map(|options: Options| options.verifier)
+            .map_err(|error| error.message().to_owned())
     }
 
     #[test]
@@ -134,7 +140,10 @@ mod tests {
         let whole = Numeric { read: Reading::Whole, tolerance: 0.5 };
         let described = read("verifier = { kind = 'numeric', read = 'whole', tolerance = 0.5 }");
         assert_eq!(described, Ok(VerifierConfig::Numeric(whole)));
-        assert!(matches!(read("verifier = { kind = 'regex', pattern = 'x(.)' }"), Ok(VerifierConfig::Regex(_))));
+        assert!(matches!(
+            read("verifier = { kind = 'regex', pattern = 'x(.)' }"),
+            Ok(VerifierConfig::Regex(_))
+        ));
     }
 
     #[test]

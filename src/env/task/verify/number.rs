@@ -39,7 +39,8 @@ impl Number {
             let excess = difference.and_then(|difference| difference.abs().checked_sub(tolerance));
             left == right || excess.is_some_and(|excess| excess.is_negative() || excess == Rational::ZERO)
         };
-        let share = |value: Rational| Rational::new(1, 100).and_then(|hundredth| value.checked_mul(hundredth));
+        let share =
+            |value: Rational| Rational::new(1, 100).and_then(|hundredth| value.checked_mul(hundredth));
         near(Some(left), Some(right))
             || (self.percent && !other.percent && near(share(left), Some(right)))
             || (other.percent && !self.percent && near(Some(left), share(right)))
@@ -126,7 +127,9 @@ impl Scanner<'_> {
         if !self.is_digit(at) {
             return at + 1;
         }
-        (at..).find(|&at| !(self.is_digit(at) || (self.get(at) == Some('.') && self.is_digit(at + 1)))).unwrap_or(at)
+        (at..)
+            .find(|&at| !(self.is_digit(at) || (self.get(at) == Some('.') && self.is_digit(at + 1))))
+            .unwrap_or(at)
     }
 
     /// The number that begins exactly at `at`, and where it ends.
@@ -164,7 +167,9 @@ impl Scanner<'_> {
     /// A decimal, a fraction or a mixed number.
     fn fraction(self, at: usize) -> Option<(Value, usize)> {
         let (first, end) = self.decimal(at)?;
-        if let Some((second, after)) = self.quotient(end) {
+        // What stands behind a stroke already is part of a date or a path.
+        let divisor = if self.before(at) == Some('/') { None } else { self.quotient(end) };
+        if let Some((second, after)) = divisor {
             return Some((divide(first, second)?, after));
         }
         let whole_part = self.digits(at) == end && self.get(end) == Some(' ') && self.is_digit(end + 1);
@@ -260,7 +265,8 @@ impl Scanner<'_> {
         let word = self.spaces(at);
         for percent in ["%", "percent", "per cent"] {
             let end = word + percent.chars().count();
-            let follows = self.0.get(word..end).is_some_and(|found| found.iter().copied().eq(percent.chars()));
+            let follows =
+                self.0.get(word..end).is_some_and(|found| found.iter().copied().eq(percent.chars()));
             if follows && !self.get(end).is_some_and(char::is_alphabetic) {
                 return (true, end);
             }

@@ -97,7 +97,9 @@ fn the_last_number_of_a_text_is_found() {
 
 #[test]
 fn what_is_no_number_is_none() {
-    for text in ["", " ", "none", "-", ".", "$", "x2", "H2O", "1.2.3", "%", "NaN", "infinity", "\\frac{a}{b}", "½"] {
+    for text in
+        ["", " ", "none", "-", ".", "$", "x2", "H2O", "1.2.3", "%", "NaN", "infinity", "\\frac{a}{b}", "½"]
+    {
         assert_eq!(last_number(text), None, "{text:?}");
         assert_eq!(whole_number(text), None, "{text:?}");
     }

@@ -45,8 +45,9 @@ fn exact(value: f64) -> Option<Rational> {
 impl Verifier for Numeric {
     fn verify(&self, reference: &str, reply: &str) -> Result<f64, GradeError> {
         let expected = whole_number(reference).or_else(|| last_number(reference)).filter(Number::is_exact);
-        let expected = expected
-            .ok_or_else(|| GradeError::Reference(format!("`{reference}` has no number that can be compared")))?;
+        let expected = expected.ok_or_else(|| {
+            GradeError::Reference(format!("`{reference}` has no number that can be compared"))
+        })?;
         let tolerance = exact(self.tolerance)
             .ok_or_else(|| GradeError::Verifier(format!("tolerance is {}", self.tolerance)))?;
         let found = match self.read {

@@ -51,7 +51,9 @@ impl Pattern {
         let groups = regex.captures_len() - 1;
         let group = group.unwrap_or(groups.min(1));
         if group > groups {
-            return Err(format!("group {group} is not in the pattern, which has {groups}; 0 is the whole match"));
+            return Err(format!(
+                "group {group} is not in the pattern, which has {groups}; 0 is the whole match"
+            ));
         }
         Ok(Self { regex, group, pick, compare })
     }
