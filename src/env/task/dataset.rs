@@ -226,7 +226,9 @@ fn prompt_text(prompt: &Prompt) -> String {
     match prompt {
         Prompt::Text(text) => text.clone(),
         Prompt::Messages(messages) => {
-            messages.iter().map(|message| format!("{}\u{1}{}\u{2}", message.role, message.content)).collect()
+            let parts =
+                messages.iter().flat_map(|message| [&*message.role, "\u{1}", &*message.content, "\u{2}"]);
+            parts.collect()
         }
     }
 }

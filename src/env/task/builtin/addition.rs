@@ -52,7 +52,7 @@ impl AdditionOptions {
 type Pair = (u32, u32);
 
 /// What makes two sums the same: the pair without its order.
-fn content(&(left, right): &Pair) -> Vec<u8> {
+fn content((left, right): Pair) -> Vec<u8> {
     (u64::from(left.min(right)) << 32 | u64::from(left.max(right))).to_le_bytes().to_vec()
 }
 
@@ -74,7 +74,7 @@ impl Addition {
         let held_out = (options.max <= LISTED).then(|| {
             let all = (0..=options.max).flat_map(|left| (0..=options.max).map(move |right| (left, right)));
             let is_held_out = |pair: &Pair| {
-                !held_out::can_hold_out(problems) || held_out::side(&content(pair)) == Split::Evaluation
+                !held_out::can_hold_out(problems) || held_out::side(&content(*pair)) == Split::Evaluation
             };
             let pairs: Vec<Pair> = all.filter(is_held_out).collect();
             let order = shuffled(pairs.len() as u32, seed, 0);
@@ -94,7 +94,7 @@ impl Addition {
         }
         let numbers = self.options.max as usize + 1;
         let draw = |random: &mut CounterRng| (random.below(numbers) as u32, random.below(numbers) as u32);
-        Ok(held_out::draw(self.seed, split, index, self.problems, draw, content))
+        Ok(held_out::draw(self.seed, split, index, self.problems, draw, |pair| content(*pair)))
     }
 
     fn prompt(&self, (left, right): Pair) -> Prompt {

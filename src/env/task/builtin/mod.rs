@@ -59,7 +59,7 @@ pub(super) fn register(registry: &mut TaskRegistry) {
     ];
     for (name, summary, transform) in strings {
         registry.register(entry(name, summary, move |options, seed| {
-            StringTask::new(options.task(), transform, StringOptions::read(options)?, seed)
+            Ok(StringTask::new(options.task(), transform, StringOptions::read(options)?, seed))
         }));
     }
     let entries = [

@@ -90,16 +90,12 @@ pub struct StringTask {
 }
 
 impl StringTask {
-    pub(super) fn new(
-        name: &str,
-        transform: Transform,
-        options: StringOptions,
-        seed: u64,
-    ) -> Result<Self, TaskError> {
+    /// The task with options that are in their ranges.
+    pub(super) fn new(name: &str, transform: Transform, options: StringOptions, seed: u64) -> Self {
         let alphabet: Vec<char> = options.alphabet.chars().collect();
         let lengths = options.min_length..=options.max_length;
         let problems = lengths.map(|length| (alphabet.len() as f64).powi(length as i32)).sum();
-        Ok(Self { name: name.into(), transform, options, alphabet, problems, seed })
+        Self { name: name.into(), transform, options, alphabet, problems, seed }
     }
 
     fn draw(&self, random: &mut CounterRng) -> String {

@@ -64,8 +64,10 @@ impl Choice {
             return words.all_same(|at| words.letter(at));
         }
         let words = Words::read(reply, &self.letters);
-        if let Some(said) = words.said() {
-            return said;
+        match words.said() {
+            Some(Said::One(letter)) => return Some(letter),
+            Some(Said::Several) => return None,
+            None => {}
         }
         words
             .called_right()
@@ -164,6 +166,13 @@ impl Word {
     }
 }
 
+/// What the answer is said to be.
+enum Said {
+    One(char),
+    /// "B or C".
+    Several,
+}
+
 /// The words of a reply, and the letters that may be chosen.
 struct Words<'a>(Vec<Word>, &'a str);
 
@@ -245,8 +254,8 @@ impl<'a> Words<'a> {
         (skipped > 0 || judgement.is("isn't") || judgement.is("cannot")).then_some(judgement)
     }
 
-    /// The letter that the last saying of this kind names: `Some(None)` when it names several.
-    fn said(&self) -> Option<Option<char>> {
+    /// What the last saying of this kind names.
+    fn said(&self) -> Option<Said> {
         (0..self.0.len()).rev().filter(|&at| self.0[at].is_one_of(&NAMING)).find_map(|at| {
             let naming = &self.0[at];
             let mut next = at + 1;
@@ -267,7 +276,8 @@ impl<'a> Words<'a> {
                 "choice" => naming.stopped || says.clone().any(|word| word.is("is") || word.is("be")),
                 _ => true,
             };
-            is_saying.then(|| self.letter(next).filter(|_| !self.has_alternative(next)))
+            let letter = self.letter(next).filter(|_| is_saying)?;
+            Some(if self.has_alternative(next) { Said::Several } else { Said::One(letter) })
         })
     }
 

@@ -113,23 +113,25 @@ impl Scanner<'_> {
         self.get(at).is_some_and(|c| c.is_ascii_digit())
     }
 
-    /// Where the digits that begin at `at` end.
-    fn digits(self, at: usize) -> usize {
-        (at..).find(|&at| !self.is_digit(at)).unwrap_or(at)
+    /// Where the run of symbols for which `belongs` holds, beginning at `at`, ends.
+    fn run(self, at: usize, belongs: impl Fn(usize) -> bool) -> usize {
+        (at..self.0.len()).find(|&at| !belongs(at)).unwrap_or(self.0.len().max(at))
     }
 
+    /// Where the digits that begin at `at` end.
+    fn digits(self, at: usize) -> usize {
+        self.run(at, |at| self.is_digit(at))
+    }
+
+    /// Where the spaces that begin at `at` end.
     fn spaces(self, at: usize) -> usize {
-        (at..).find(|&at| self.get(at) != Some(' ')).unwrap_or(at)
+        self.run(at, |at| self.get(at) == Some(' '))
     }
 
     /// Where to look on when there is no number at `at`: behind all digits that hang together.
     fn skip(self, at: usize) -> usize {
-        if !self.is_digit(at) {
-            return at + 1;
-        }
-        (at..)
-            .find(|&at| !(self.is_digit(at) || (self.get(at) == Some('.') && self.is_digit(at + 1))))
-            .unwrap_or(at)
+        let is_inner_point = |at| self.get(at) == Some('.') && self.is_digit(at + 1);
+        if self.is_digit(at) { self.run(at, |at| self.is_digit(at) || is_inner_point(at)) } else { at + 1 }
     }
 
     /// The number that begins exactly at `at`, and where it ends.
