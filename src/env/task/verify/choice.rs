@@ -120,6 +120,8 @@ const BETWEEN: [&str; 24] = [
     "for",
     "here",
 ];
+/// How many of them: more is no sentence, and a model that repeats itself is still read in linear time.
+const MOST_BETWEEN: usize = 12;
 /// Words that may stand between a letter and the judgement of it.
 const JUDGING: [&str; 13] = [
     "is",
@@ -249,7 +251,7 @@ impl<'a> Words<'a> {
         if self.0[at].stopped && !self.0[at].closed {
             return None;
         }
-        let skipped = behind.iter().take_while(|word| word.is_one_of(&JUDGING)).count();
+        let skipped = behind.iter().take(MOST_BETWEEN).take_while(|word| word.is_one_of(&JUDGING)).count();
         let judgement = behind.get(skipped)?;
         (skipped > 0 || judgement.is("isn't") || judgement.is("cannot")).then_some(judgement)
     }
@@ -265,7 +267,7 @@ impl<'a> Words<'a> {
                 match () {
                     () if denied_first => next += 3,
                     () if self.letter(next).is_some() => break,
-                    () if word.is_one_of(&BETWEEN) => next += 1,
+                    () if word.is_one_of(&BETWEEN) && next < at + MOST_BETWEEN => next += 1,
                     () => return None,
                 }
             }

@@ -49,10 +49,14 @@ pub(super) fn plain(text: &str) -> String {
     fractions(&plain)
 }
 
+/// The longest text in braces, in bytes. No answer is longer, and a reply of nothing but opened braces is still read in
+/// a time that is linear in its length.
+const LONGEST: usize = 4096;
+
 /// The text in the braces that `text` begins with, and what follows them.
 pub(super) fn braced(text: &str) -> Option<(&str, &str)> {
     let mut depth = 0_usize;
-    for (at, character) in text.char_indices() {
+    for (at, character) in text.char_indices().take_while(|(at, _)| *at <= LONGEST) {
         match character {
             '{' => depth += 1,
             '}' => depth = depth.checked_sub(1)?,
@@ -166,7 +170,8 @@ mod tests {
     fn braces_are_matched() {
         assert_eq!(braced("{a{b}c}d"), Some(("a{b}c", "d")));
         assert_eq!(braced("{}"), Some(("", "")));
-        for text in ["", "a", "{a", "{a{b}", "}"] {
+        let long = format!("{{{}}}", "a".repeat(LONGEST));
+        for text in ["", "a", "{a", "{a{b}", "}", &long] {
             assert_eq!(braced(text), None, "{text}");
         }
     }
