@@ -8,11 +8,13 @@ mod checked;
 #[cfg(test)]
 mod contract_tests;
 mod environment;
+mod hint;
 pub mod minatar;
 mod options;
 mod registry;
 mod space;
 mod state;
+pub mod task;
 mod wrappers;
 
 pub use chance::Chance;

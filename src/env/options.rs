@@ -20,6 +20,16 @@ pub struct EnvOptions<'a> {
 #[serde(deny_unknown_fields)]
 pub struct NoOptions {}
 
+/// Reads a table of options; the error names the key.
+pub(super) fn read_table<T: DeserializeOwned>(table: &toml::Table) -> Result<T, String> {
+    serde_path_to_error::deserialize(toml::Value::Table(table.clone())).map_err(|error| {
+        let path = error.path().to_string();
+        let why = error.inner().message();
+        // An unknown or missing key is named by the message itself; a bad value only by its path.
+        if why.contains("field `") { why.to_owned() } else { format!("`{path}`: {why}") }
+    })
+}
+
 impl<'a> EnvOptions<'a> {
     /// The options in `table` for the environment registered as `env`.
     #[must_use]
@@ -38,14 +48,7 @@ impl<'a> EnvOptions<'a> {
     /// # Errors
     /// When an option is unknown, missing or of the wrong type.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, EnvError> {
-        let value = toml::Value::Table(self.table.clone());
-        serde_path_to_error::deserialize(value).map_err(|error| {
-            let path = error.path().to_string();
-            let why = error.inner().message();
-            // An unknown or missing key is named by the message itself; a bad value only by its path.
-            let why = if why.contains("field `") { why.to_owned() } else { format!("`{path}`: {why}") };
-            EnvError::Options { env: self.env.to_owned(), why }
-        })
+        read_table(self.table).map_err(|why| EnvError::Options { env: self.env.to_owned(), why })
     }
 
     /// An error that says why the value of `key` cannot be used and what would be right.

@@ -8,12 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::environment::{EnvError, Environment};
+use super::hint::did_you_mean;
 use super::options::EnvOptions;
 use super::wrappers::WrapperConfig;
 use super::{builtin, minatar};
-
-/// Names at least this similar (Jaro–Winkler, 0 to 1) are offered in place of an unknown one.
-const SIMILAR: f64 = 0.75;
 
 type Factory = dyn Fn(&EnvOptions<'_>) -> Result<Box<dyn Environment>, EnvError> + Send + Sync;
 
@@ -110,9 +108,10 @@ impl Registry {
     /// # Errors
     /// [`EnvError::Unknown`], with the nearest name there is.
     pub fn get(&self, name: &str) -> Result<&EnvEntry, EnvError> {
-        self.entries
-            .get(name)
-            .ok_or_else(|| EnvError::Unknown { name: name.to_owned(), hint: self.hint(name) })
+        self.entries.get(name).ok_or_else(|| EnvError::Unknown {
+            name: name.to_owned(),
+            hint: did_you_mean(name, self.entries.keys().map(String::as_str)),
+        })
     }
 
     /// Makes the environment registered as `name` from its options and puts the configured wrappers around it.
@@ -128,17 +127,6 @@ impl Registry {
         let entry = self.get(name)?;
         let environment = (entry.factory)(&EnvOptions::new(&entry.name, options))?;
         wrappers.wrap(environment, entry.time_limit)
-    }
-
-    /// The nearest name as part of a message, or nothing when none is near.
-    fn hint(&self, unknown: &str) -> String {
-        let unknown = unknown.to_lowercase();
-        self.entries
-            .keys()
-            .map(|name| (strsim::jaro_winkler(&unknown, &name.to_lowercase()), name))
-            .filter(|(similarity, _)| *similarity >= SIMILAR)
-            .max_by(|(left, _), (right, _)| left.total_cmp(right))
-            .map_or_else(String::new, |(_, name)| format!(" (did you mean `{name}`?)"))
     }
 }
 

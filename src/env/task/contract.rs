@@ -1,0 +1,140 @@
+//! The contract between a task and whoever generates and learns from answers to it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::{GradeError, TaskError};
+use crate::trajectory::{Finish, Reward};
+
+/// Which problems.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// Those that are learned from.
+    Train,
+    /// Those that are only measured.
+    Evaluation,
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Train => "train",
+            Self::Evaluation => "evaluation",
+        })
+    }
+}
+
+/// One message of a conversation, as chat templates take it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// Who speaks: `system`, `user` or `assistant`.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+impl Message {
+    /// A message of the user's.
+    #[must_use]
+    pub fn user(content: impl Into<String>) -> Self {
+        Self { role: "user".into(), content: content.into() }
+    }
+}
+
+/// What a model is shown before it answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Prompt {
+    /// Text to go on from, as it is.
+    Text(String),
+    /// A conversation, to be written out by the model's chat template.
+    Messages(Vec<Message>),
+}
+
+/// One problem of a task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Where it comes from: the task, or a part of a dataset. Rewards are reported for each source.
+    pub source: Arc<str>,
+    /// What the model is shown.
+    pub prompt: Prompt,
+    /// The reference answer.
+    pub answer: String,
+    /// Whatever else grading needs; null when that is nothing.
+    pub data: serde_json::Value,
+}
+
+/// What a model wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion<'a> {
+    /// Texts of the model's turns in order, without the tokens that ended them. A single-turn task sees one.
+    pub turns: &'a [String],
+    /// How the last turn ended.
+    pub finish: Finish,
+}
+
+impl<'a> Completion<'a> {
+    /// The last turn; empty when there is none.
+    #[must_use]
+    pub fn reply(&self) -> &'a str {
+        self.turns.last().map_or("", String::as_str)
+    }
+}
+
+/// What follows a turn of the model's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Turn {
+    /// The task says this, then the model goes on. After a conversation it is the next message of the user's, after a
+    /// text prompt it is appended as it is.
+    Observe(String),
+    /// The model has said all; its answer is graded.
+    End,
+}
+
+/// Problems and how answers to them are graded. The module's documentation has the rules.
+pub trait Task: Send + Sync {
+    /// How many problems there are; `None` when they are made from their index without end.
+    fn len(&self, split: Split) -> Option<u32>;
+
+    /// Whether there is no problem at all.
+    fn is_empty(&self, split: Split) -> bool {
+        self.len(split) == Some(0)
+    }
+
+    /// The problem at `index`, which is below `len(split)`.
+    ///
+    /// # Errors
+    /// When there is no such problem.
+    fn problem(&self, split: Split, index: u32) -> Result<Problem, TaskError>;
+
+    /// Grades an answer; usually 1 for a right and 0 for a wrong one. Called from grading threads, several at once.
+    ///
+    /// # Errors
+    /// When the answer could not be graded. A wrong answer is no error.
+    fn grade(&self, problem: &Problem, completion: &Completion<'_>) -> Result<Reward, GradeError>;
+
+    /// What follows the model's last turn, given all its turns. A task of one turn need not implement it.
+    ///
+    /// # Errors
+    /// When that could not be told.
+    fn respond(&self, problem: &Problem, turns: &[String]) -> Result<Turn, GradeError> {
+        let _ = (problem, turns);
+        Ok(Turn::End)
+    }
+
+    /// Every character of prompts, answers and observations, for a tokenizer of characters; `None` when the task
+    /// does not know.
+    fn alphabet(&self) -> Option<String> {
+        None
+    }
+
+    /// A good next turn of the model's after its `turns` so far, for supervised warm-up to imitate; `None` when there
+    /// is none to show. Unless implemented: the reference answer, as the only turn.
+    fn demonstration(&self, problem: &Problem, turns: &[String]) -> Option<String> {
+        turns.is_empty().then(|| problem.answer.clone())
+    }
+}
