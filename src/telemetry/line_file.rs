@@ -6,7 +6,7 @@
 //! - A reader leaves out a last line that a crash cut off.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -78,6 +78,14 @@ pub(super) fn read_lines<T: DeserializeOwned>(path: &Path, most: usize) -> Resul
     let lines: Vec<_> = whole_lines(&text).enumerate().filter(|(_, line)| !line.trim().is_empty()).collect();
     let first = lines.len().saturating_sub(most);
     lines[first..].iter().map(|(index, line)| parse(path, index + 1, line)).collect()
+}
+
+/// Reads the first line of a file; `None` when it has none.
+pub(super) fn read_first_line<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, TelemetryError> {
+    let file = File::open(path).map_err(TelemetryError::read(path))?;
+    let mut line = String::new();
+    BufReader::new(file).read_line(&mut line).map_err(TelemetryError::read(path))?;
+    if line.ends_with('\n') { parse(path, 1, &line).map(Some) } else { Ok(None) }
 }
 
 fn whole_lines(text: &str) -> impl Iterator<Item = &str> {

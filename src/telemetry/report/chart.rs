@@ -39,6 +39,13 @@ pub(super) struct Series {
     pub points: Vec<Point>,
 }
 
+/// A part of the horizontal axis, from zero to here, with its name. It is shown although no curve begins there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    pub until: f64,
+    pub name: &'static str,
+}
+
 /// A chart of curves over a common horizontal axis.
 #[derive(Debug, Clone)]
 pub(super) struct Chart {
@@ -53,6 +60,8 @@ pub(super) struct Chart {
     pub from_zero: bool,
     /// Class of the figure, which sets its size.
     pub class: &'static str,
+    /// A part of the horizontal axis that is set off from the rest.
+    pub span: Option<Span>,
     pub series: Vec<Series>,
 }
 
@@ -67,10 +76,17 @@ impl Chart {
         let (left, right) = range(points().map(|point| point.x));
         let (bottom, top) = vertical_range(&drawn);
         let ticks = if self.class == "small" { 3.0 } else { 5.0 };
-        let x = Axis::new(self.x, if left <= 0.2 * right { 0.0 } else { left }, right, 4.0, false);
+        let x = Axis::new(
+            self.x,
+            if self.span.is_some() || left <= 0.2 * right { 0.0 } else { left },
+            right,
+            4.0,
+            false,
+        );
         let y = Axis::new(self.y, if self.from_zero { bottom.min(0.0) } else { bottom }, top, ticks, true);
 
-        let mut drawing = axes(&x, &y);
+        let mut drawing = self.span.map(|span| set_off(span, &x)).unwrap_or_default();
+        drawing.push_str(&axes(&x, &y));
         let mut stretched = String::new();
         for series in &drawn {
             stretched.push_str(&band(series, &x, &y));
@@ -193,6 +209,14 @@ fn axes(x: &Axis, y: &Axis) -> String {
     drawing
 }
 
+fn set_off(span: Span, x: &Axis) -> String {
+    let width = 100.0 * x.position(span.until).clamp(0.0, 1.0);
+    let name = escape(span.name);
+    format!(
+        r#"<rect class="span" width="{width:.2}%" height="100%"/><text class="span" x="6" y="0" dy="14">{name}</text>"#
+    )
+}
+
 /// A point in the nested drawing, a thousand units wide and high.
 fn place(x: &Axis, y: &Axis, horizontal: f64, vertical: f64) -> String {
     format!("{:.1} {:.1}", 1000.0 * x.position(horizontal), 1000.0 * (1.0 - y.position(vertical)))
@@ -308,6 +332,7 @@ mod tests {
             x: Quantity::Number,
             from_zero: false,
             class: "wide",
+            span: None,
             series: vec![Series { name: "a < b", mark: Mark::Line, points }],
         }
     }
@@ -319,6 +344,16 @@ mod tests {
         assert!(svg.contains(r#"<path class="line" d="M0.0 1000.0L500.0 0.0L1000.0 500.0"/>"#), "{svg}");
         assert!(svg.contains("a &lt; b: from 0 at 0 to 2.0 at 100, between 0 and 4.0."), "{svg}");
         assert!(!svg.contains("class=\"band\"") && !svg.contains("NaN"), "{svg}");
+    }
+
+    #[test]
+    fn a_span_covers_its_part_of_the_axis_under_its_name() {
+        let at = |x: f64| Point { x, y: x, low: x, high: x };
+        let mut chart = chart(vec![at(30.0), at(100.0)]);
+        chart.span = Some(Span { until: 25.0, name: "warm-up" });
+        let svg = chart.render();
+        assert!(svg.contains(r#"<rect class="span" width="25.00%" height="100%"/>"#), "{svg}");
+        assert!(svg.contains(">warm-up</text>"), "{svg}");
     }
 
     #[test]
