@@ -83,7 +83,10 @@ fn every_kind_of_model_comes_back_with_every_bit() {
     };
     let kinds = [
         ("llama", tiny()),
-        ("llama", DecoderConfig { tied: false, rope_scaling: Some(RopeScaling::Linear { factor: 2.0 }), ..tiny() }),
+        (
+            "llama",
+            DecoderConfig { tied: false, rope_scaling: Some(RopeScaling::Linear { factor: 2.0 }), ..tiny() },
+        ),
         ("qwen2", DecoderConfig { attention_bias: true, ..tiny() }),
         ("qwen3", DecoderConfig { query_key_norm: true, rope_scaling: Some(yarn), ..tiny() }),
         ("qwen3_moe", qwen3_moe()),
@@ -169,11 +172,17 @@ fn a_missing_superfluous_or_misshapen_tensor_is_named_with_its_file() {
         read(&path).unwrap_err().to_string()
     };
     let missing = error(&|tensors| drop(tensors.remove("model.layers.1.mlp.up_proj.weight")));
-    assert!(missing.ends_with("model.safetensors: tensor `model.layers.1.mlp.up_proj.weight` is missing"), "{missing}");
+    assert!(
+        missing.ends_with("model.safetensors: tensor `model.layers.1.mlp.up_proj.weight` is missing"),
+        "{missing}"
+    );
     let extra = error(&|tensors| drop(tensors.insert("model.layers.2.x".into(), zeros(&[1], DType::F32))));
     assert!(extra.contains("tensor `model.layers.2.x` is not a part of the architecture"), "{extra}");
     let shape = error(&|tensors| drop(tensors.insert("model.norm.weight".into(), zeros(&[9], DType::F32))));
-    assert!(shape.contains("tensor `model.norm.weight` has shape [9], the configuration makes it [8]"), "{shape}");
+    assert!(
+        shape.contains("tensor `model.norm.weight` has shape [9], the configuration makes it [8]"),
+        "{shape}"
+    );
     let kind = error(&|tensors| drop(tensors.insert("model.norm.weight".into(), zeros(&[8], DType::U8))));
     assert!(kind.contains("tensor `model.norm.weight` is of type U8, supported are"), "{kind}");
 }
@@ -199,7 +208,10 @@ fn a_truncated_or_missing_file_is_named() {
     for length in [0, 7, 100, bytes.len() - 1] {
         fs::write(&weights, &bytes[..length]).unwrap();
         let error = read(&path).unwrap_err().to_string();
-        assert!(error.contains("model.safetensors: ") && error.contains("write it again") || length == 0, "{error}");
+        assert!(
+            error.contains("model.safetensors: ") && error.contains("write it again") || length == 0,
+            "{error}"
+        );
     }
     fs::remove_file(&weights).unwrap();
     assert!(read(&path).unwrap_err().to_string().contains("model.safetensors"));
@@ -229,7 +241,8 @@ fn what_the_decoder_lacks_is_refused_by_field_and_value() {
         let error = with_field(config, field, value).unwrap_err();
         assert!(error.starts_with(&format!("config.json: `{field}` is ")) && error.contains(why), "{error}");
     }
-    let window = with_field(&dense, "layer_types", json!(["full_attention", "sliding_attention"])).unwrap_err();
+    let window =
+        with_field(&dense, "layer_types", json!(["full_attention", "sliding_attention"])).unwrap_err();
     assert!(window.contains("`layer_types` is \"sliding_attention\""), "{window}");
     let heads = with_field(&dense, "num_key_value_heads", json!(3)).unwrap_err();
     assert!(heads.contains("must be a multiple of `kv_heads` (3)"), "{heads}");
@@ -257,7 +270,10 @@ fn rotary_scaling_is_read_in_every_spelling() {
         config::parse(Path::new("c"), &fields).map(|config| (config.rope_theta, config.rope_scaling))
     };
     let linear = Some(RopeScaling::Linear { factor: 2.0 });
-    assert_eq!(read(&[("rope_scaling", json!({"type": "linear", "factor": 2}))]).unwrap(), (1e4, linear.clone()));
+    assert_eq!(
+        read(&[("rope_scaling", json!({"type": "linear", "factor": 2}))]).unwrap(),
+        (1e4, linear.clone())
+    );
     let new = json!({"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5});
     assert_eq!(read(&[("rope_parameters", new)]).unwrap(), (5e5, linear));
     let llama = json!({
@@ -285,7 +301,9 @@ fn rotary_scaling_is_read_in_every_spelling() {
     scaled["mscale_all_dim"] = json!(1.0);
     assert_eq!(read(&[("rope_scaling", scaled)]).unwrap().1, Some(yarn(Some(1.0))));
     let refused = |value| read(&[("rope_scaling", value)]).unwrap_err().to_string();
-    assert!(refused(json!({"type": "dynamic", "factor": 2.0})).contains("`rope_scaling.type` is \"dynamic\""));
+    assert!(
+        refused(json!({"type": "dynamic", "factor": 2.0})).contains("`rope_scaling.type` is \"dynamic\"")
+    );
     assert!(refused(json!({"rope_type": "linear"})).contains("`rope_scaling.factor` is missing"));
     assert!(refused(json!(7)).contains("`rope_scaling` is 7: must be an object"));
 }
@@ -306,7 +324,11 @@ fn a_value_head_is_kept_beside_the_model_or_begun_anew() {
     let options = LoadOptions { value_head: true, ..LoadOptions::default() };
     let head = |options| {
         let model = load(&path, options, &Device::Cpu).unwrap();
-        model.parameters.iter().find(|(name, _)| *name == VALUE_HEAD).map(|(_, t)| t.to_vec2::<f32>().unwrap())
+        model
+            .parameters
+            .iter()
+            .find(|(name, _)| *name == VALUE_HEAD)
+            .map(|(_, t)| t.to_vec2::<f32>().unwrap())
     };
     assert_eq!(head(options), Some(vec![vec![1.0; 8]]));
     assert_eq!(head(LoadOptions::default()), None);
@@ -318,7 +340,8 @@ fn a_value_head_is_kept_beside_the_model_or_begun_anew() {
 fn a_shorter_context_can_be_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let (path, _) = saved(&tiny(), folder.path());
-    let with = |context| load(&path, LoadOptions { context: Some(context), ..LoadOptions::default() }, &Device::Cpu);
+    let with =
+        |context| load(&path, LoadOptions { context: Some(context), ..LoadOptions::default() }, &Device::Cpu);
     assert_eq!(with(16).unwrap().decoder.config().context, 16);
     assert!(with(33).unwrap_err().to_string().contains("`context` is 33: the model is made for at most 32"));
 }

@@ -39,7 +39,8 @@ impl Fixture {
             (gguf_name(name), if interleave { interleaved(tensor, config.head_size) } else { tensor.clone() })
         });
         let size = |value: usize| Value::U32(value as u32);
-        let experts = config.experts.clone().unwrap_or(ExpertsConfig { count: 0, ..ExpertsConfig::default() });
+        let experts =
+            config.experts.clone().unwrap_or(ExpertsConfig { count: 0, ..ExpertsConfig::default() });
         let own = [
             ("embedding_length", size(config.width)),
             ("feed_forward_length", size(config.inner)),
@@ -75,7 +76,8 @@ impl Fixture {
             .iter()
             .map(|(name, tensor)| (name.as_str(), QTensor::quantize(tensor, dtype).unwrap()))
             .collect();
-        let metadata: Vec<(&str, &Value)> = self.metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
+        let metadata: Vec<(&str, &Value)> =
+            self.metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
         let tensors: Vec<(&str, &QTensor)> = quantised.iter().map(|(name, tensor)| (*name, tensor)).collect();
         let mut bytes = std::io::Cursor::new(Vec::new());
         write(&mut bytes, &metadata, &tensors).unwrap();
@@ -204,7 +206,9 @@ fn the_tokenizer_splits_digits_and_knows_its_special_tokens() {
 fn the_begin_token_is_added_when_the_file_says_so() {
     let mut fixture = llama();
     fixture.metadata.insert("tokenizer.ggml.bos_token_id".into(), Value::U32(0));
-    let prompt = |fixture: &Fixture| fixture.load(LoadOptions::default()).unwrap().tokenizer.encode_prompt("1").unwrap();
+    let prompt = |fixture: &Fixture| {
+        fixture.load(LoadOptions::default()).unwrap().tokenizer.encode_prompt("1").unwrap()
+    };
     assert_eq!(prompt(&fixture), [2]);
     fixture.metadata.insert("tokenizer.ggml.add_bos_token".into(), Value::Bool(true));
     assert_eq!(prompt(&fixture), [0, 2]);
@@ -223,7 +227,10 @@ fn frequencies_of_llama_3_are_recognised() {
     };
     fixture.tensors.insert("rope_freqs.weight".into(), divisors(8.0));
     let scaling = fixture.load(LoadOptions::default()).unwrap().decoder.config().rope_scaling.clone();
-    assert!(matches!(scaling, Some(RopeScaling::Llama3 { factor: 8.0, original_context: 8192, .. })), "{scaling:?}");
+    assert!(
+        matches!(scaling, Some(RopeScaling::Llama3 { factor: 8.0, original_context: 8192, .. })),
+        "{scaling:?}"
+    );
     let error = fixture.error(|fixture| {
         let flat = Tensor::full(2.0_f32, 8, &Device::Cpu).unwrap();
         fixture.tensors.insert("rope_freqs.weight".into(), flat);
@@ -242,7 +249,8 @@ fn a_truncated_file_is_an_error_wherever_it_is_cut() {
     let bytes = llama().bytes(GgmlDType::F32);
     for length in (0..bytes.len()).step_by(97).chain([bytes.len() - 1]) {
         let error = load_bytes(&bytes[..length], LoadOptions::default()).unwrap_err().to_string();
-        let told = ["not a whole GGUF file", "cannot be read", "cannot map"].iter().any(|part| error.contains(part));
+        let told =
+            ["not a whole GGUF file", "cannot be read", "cannot map"].iter().any(|part| error.contains(part));
         assert!(error.contains("tiny.gguf") && told, "{length} bytes: {error}");
     }
 }
@@ -280,8 +288,13 @@ fn a_missing_superfluous_or_misshapen_tensor_is_named() {
     let zeros = |shape: &[usize]| Tensor::zeros(shape, candle_core::DType::F32, &Device::Cpu).unwrap();
     let missing = llama().error(|fixture| drop(fixture.tensors.remove("blk.1.ffn_up.weight")));
     assert!(missing.contains("tensor `blk.1.ffn_up.weight` is missing"), "{missing}");
-    let extra = llama().error(|fixture| drop(fixture.tensors.insert("blk.0.attn_output.bias".into(), zeros(&[32]))));
+    let extra =
+        llama().error(|fixture| drop(fixture.tensors.insert("blk.0.attn_output.bias".into(), zeros(&[32]))));
     assert!(extra.contains("tensor `blk.0.attn_output.bias` is not a part of the architecture"), "{extra}");
-    let shape = llama().error(|fixture| drop(fixture.tensors.insert("output_norm.weight".into(), zeros(&[64]))));
-    assert!(shape.contains("tensor `output_norm.weight` has shape [64], the metadata make it [32]"), "{shape}");
+    let shape =
+        llama().error(|fixture| drop(fixture.tensors.insert("output_norm.weight".into(), zeros(&[64]))));
+    assert!(
+        shape.contains("tensor `output_norm.weight` has shape [64], the metadata make it [32]"),
+        "{shape}"
+    );
 }
