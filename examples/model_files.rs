@@ -19,7 +19,17 @@ fn logits(model: &Pretrained, tokens: &[u32]) -> candle_core::Result<Vec<Vec<f32
     model.decoder.logits(&model.parameters, &states)?.to_vec2()
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> std::process::ExitCode {
+    match run() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("model_files: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let usage = "usage: model_files MODEL [--ids 1,2,3] [--save FOLDER]";
     let mut arguments = std::env::args().skip(1);
     let path = PathBuf::from(arguments.next().ok_or(usage)?);

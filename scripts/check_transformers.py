@@ -131,6 +131,7 @@ def main():
     parser.add_argument("--json", help="file for the figures")
     arguments = parser.parse_args()
     transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     results = []
     checks = [(name, lambda folder, n=name, c=config: check_random(n, c, arguments.binary, folder)) for name, config in kinds()]
     if arguments.smollm2:

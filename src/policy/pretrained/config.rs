@@ -118,8 +118,13 @@ fn experts(config: Fields) -> Result<ExpertsConfig, PretrainedError> {
         "experts are supported in all layers or in none",
     )?;
     config.refuse_unless("mlp_only_layers", &json!([]), "experts are supported in all layers or in none")?;
+    // Version 5 of `transformers` writes the second name.
+    let count = match config.size("num_experts")? {
+        Some(count) => count,
+        None => config.needed_size("num_local_experts")?,
+    };
     Ok(ExpertsConfig {
-        count: config.needed_size("num_experts")?,
+        count,
         per_token: config.needed_size("num_experts_per_tok")?,
         inner: config.needed_size("moe_intermediate_size")?,
         normalise: config.flag("norm_topk_prob")?.unwrap_or(false),

@@ -260,6 +260,16 @@ fn a_mistral_without_a_window_is_a_llama() {
 }
 
 #[test]
+fn the_number_of_experts_has_two_names() {
+    let mut fields = config::write(&qwen3_moe()).unwrap();
+    let count = fields.remove("num_experts").unwrap();
+    let error = config::parse(Path::new("c"), &fields).unwrap_err().to_string();
+    assert!(error.contains("`num_local_experts` is missing"), "{error}");
+    fields.insert("num_local_experts".into(), count);
+    assert_eq!(config::parse(Path::new("c"), &fields).unwrap(), qwen3_moe());
+}
+
+#[test]
 fn rotary_scaling_is_read_in_every_spelling() {
     let read = |changes: &[(&str, Value)]| {
         let mut fields = config::write(&tiny()).unwrap();

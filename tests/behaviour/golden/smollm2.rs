@@ -9,6 +9,7 @@ use candle_core::{Device, IndexOp as _, Tensor};
 use forebay::ops::Sequence;
 use forebay::policy::pretrained::{LoadOptions, Pretrained, load};
 use forebay::policy::{DecoderInput, PackedAttention};
+use forebay::trajectory::Message;
 use serde_json::Value;
 
 use super::golden_file;
@@ -69,7 +70,14 @@ fn golden_smollm2() {
     let Some((model, figures)) = loaded() else { return };
     let config = model.decoder.config();
     assert_eq!((config.vocabulary, config.layers, config.tied), (49152, 30, true));
-    let bytes = tokenizer_agrees(&model, &figures["tokenize"]);
+    // Without a system message, the template has one of its own.
+    let chat = model.tokenizer.render(&[Message::user("What is 2+2?")], true).unwrap();
+    assert_eq!(
+        chat,
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n\
+         <|im_start|>user\nWhat is 2+2?<|im_end|>\n<|im_start|>assistant\n"
+    );
+    let texts = tokenizer_agrees(&model, &figures["tokenize"]);
     let (log_prob, entropy) = log_probs_agree(&model, &figures["score"]);
     let answers = figures["greedy"].as_array().unwrap();
     for case in answers {
@@ -81,7 +89,7 @@ fn golden_smollm2() {
         assert!(ended || expected.len() == GREEDY_LIMIT, "{}", case["text"]);
     }
     println!(
-        "smollm2: {bytes} texts tokenized, largest difference of log-probs {log_prob:.1e}, of entropies \
+        "smollm2: {texts} texts tokenized, largest difference of log-probs {log_prob:.1e}, of entropies \
          {entropy:.1e}, {} greedy answers",
         answers.len()
     );
