@@ -32,9 +32,10 @@ pub fn read_config(path: &Path) -> Result<DecoderConfig, PretrainedError> {
 
 pub(super) fn parse(path: &Path, config: &Map<String, Value>) -> Result<DecoderConfig, PretrainedError> {
     let config = Fields { path, prefix: "", object: config };
-    let model_type = match config.text("model_type")? {
-        Some(known @ ("llama" | "mistral" | "qwen2" | "qwen3" | "qwen3_moe")) => known,
-        _ => return Err(config.wrong("model_type", SUPPORTED)),
+    let Some(model_type @ ("llama" | "mistral" | "qwen2" | "qwen3" | "qwen3_moe")) =
+        config.text("model_type")?
+    else {
+        return Err(config.wrong("model_type", SUPPORTED));
     };
     refuse_unsupported(config, model_type)?;
     let (width, heads) = (config.needed_size("hidden_size")?, config.needed_size("num_attention_heads")?);

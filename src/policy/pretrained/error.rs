@@ -72,7 +72,7 @@ impl PretrainedError {
     pub(super) fn field(
         path: &Path,
         field: impl Into<String>,
-        value: impl ToString,
+        value: &dyn std::fmt::Display,
         why: impl Into<String>,
     ) -> Self {
         Self::Field { path: path.to_owned(), field: field.into(), value: value.to_string(), why: why.into() }

@@ -24,7 +24,7 @@ impl<'a> Fields<'a> {
     /// An error about a field.
     pub(super) fn wrong(self, name: &str, why: impl Into<String>) -> PretrainedError {
         let value = self.object.get(name).map_or_else(|| "missing".to_owned(), ToString::to_string);
-        PretrainedError::field(self.path, format!("{}{name}", self.prefix), value, why)
+        PretrainedError::field(self.path, format!("{}{name}", self.prefix), &value, why)
     }
 
     pub(super) fn size(self, name: &str) -> Result<Option<usize>, PretrainedError> {

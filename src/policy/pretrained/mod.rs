@@ -88,7 +88,7 @@ impl LoadOptions {
         if let Some(context) = self.context {
             if context == 0 || context > config.context {
                 let why = format!("the model is made for at most {} positions", config.context);
-                return Err(PretrainedError::field(path, "context", context, why));
+                return Err(PretrainedError::field(path, "context", &context, why));
             }
             config.context = context;
         }

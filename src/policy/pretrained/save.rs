@@ -127,6 +127,11 @@ fn write_tensors(path: &Path, views: Vec<(String, View)>) -> Result<(), Pretrain
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     safetensors::serialize_to_file(views, Some(metadata), path)
         .map_err(|error| PretrainedError::file(path, format!("cannot be written: {error}")))?;
+    // The library makes a private file; who may read the others may read this one.
+    let permissions = fs::metadata(path.with_file_name("config.json")).map(|metadata| metadata.permissions());
+    permissions
+        .and_then(|permissions| fs::set_permissions(path, permissions))
+        .map_err(PretrainedError::io("set the permissions of", path))?;
     flush(path)
 }
 

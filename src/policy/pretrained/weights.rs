@@ -104,13 +104,12 @@ impl Weights {
                     "must be the name of a file beside it",
                 ));
             };
-            let shard = match files.get(name) {
-                Some(&shard) => shard,
-                None => {
-                    shards.push(Shard::open(folder.join(name))?);
-                    files.insert(name, shards.len() - 1);
-                    shards.len() - 1
-                }
+            let shard = if let Some(&shard) = files.get(name) {
+                shard
+            } else {
+                shards.push(Shard::open(folder.join(name))?);
+                files.insert(name, shards.len() - 1);
+                shards.len() - 1
             };
             places.insert(tensor.clone(), shard);
         }

@@ -33,7 +33,7 @@ impl<'a> Metadata<'a> {
             Some(Value::Bool(flag)) => flag.to_string(),
             Some(number) => whole(number).map_or_else(|| format!("{number:?}"), |number| number.to_string()),
         };
-        PretrainedError::field(self.path, key, value, why)
+        PretrainedError::field(self.path, key, &value, why)
     }
 
     pub(super) fn text(self, key: &str) -> Result<Option<&'a str>, PretrainedError> {
