@@ -6,7 +6,7 @@
 //! - A model loads completely or not at all: every tensor of the architecture is there in its shape, none is left over,
 //!   and a setting that the decoder does not have is refused, naming the file, the field or tensor, and the value.
 //! - Saving what was loaded and loading it again gives the same bits.
-//! - Files are mapped; beside the parameters, no more than one tensor is held at a time.
+//! - Files are mapped; beside the parameters, the tensors of no more than one are held at a time.
 
 mod config;
 mod error;
