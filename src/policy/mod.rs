@@ -16,6 +16,8 @@ mod distribution;
 mod network;
 mod normalizer;
 mod parameters;
+pub mod pretrained;
+mod tokenizer;
 mod torso;
 
 pub use config::{ActivationKind, CoreConfig, PolicyConfig, TorsoConfig};
@@ -27,6 +29,8 @@ pub use distribution::Distribution;
 pub use network::{Policy, SequenceInput, SequenceOutput, StepInput, StepOutput};
 pub use normalizer::{Moments, Normalizer};
 pub use parameters::{Initializer, Layout, ParameterId, Parameters};
+pub use pretrained::{LoadOptions, Pretrained, PretrainedError};
+pub use tokenizer::{TextStream, Tokenizer, TokenizerError};
 
 #[cfg(test)]
 mod canary_tests;

@@ -52,6 +52,20 @@ impl Layout {
         self.0.iter().map(|entry| entry.name.as_str())
     }
 
+    /// Names and shapes in order.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        self.0.iter().map(|entry| (entry.name.as_str(), entry.shape.as_slice()))
+    }
+
+    /// One parameter as [`initialize`](Self::initialize) draws it, on the CPU; `None` when there is none of that name.
+    pub fn initial(&self, name: &str, seed: u64) -> Result<Option<Tensor>> {
+        let found = self.0.iter().enumerate().find(|(_, entry)| entry.name == name);
+        let draw = |(index, entry): (usize, &Entry)| {
+            Tensor::from_vec(initial_values(entry, seed, index as u32), entry.shape.as_slice(), &Device::Cpu)
+        };
+        found.map(draw).transpose()
+    }
+
     /// Draws every parameter from the run seed; the same seed gives the same bits on every device.
     pub fn initialize(&self, seed: u64, device: &Device) -> Result<Parameters> {
         let tensors = self.0.iter().enumerate().map(|(index, entry)| {

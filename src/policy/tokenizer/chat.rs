@@ -76,6 +76,7 @@ fn without_generation_marks(source: &str) -> String {
 }
 
 /// JSON with Python's spaces, and no escapes for HTML.
+#[allow(clippy::needless_pass_by_value, reason = "filters take their options by value")]
 fn to_json(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
     let _ascii: Option<bool> = options.get("ensure_ascii")?;

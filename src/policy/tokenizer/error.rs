@@ -43,7 +43,7 @@ pub enum TokenizerError {
         /// The token.
         token: String,
     },
-    /// A special token of a character tokenizer whose alphabet holds no or repeated characters.
+    /// An alphabet that no character tokenizer can be made of.
     #[error("a character tokenizer cannot be made of this alphabet: {0}")]
     Alphabet(String),
     /// A way of putting tokens together that this crate does not know.

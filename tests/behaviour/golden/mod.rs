@@ -9,6 +9,7 @@ mod group_advantages;
 mod optimizers;
 mod pairwise;
 mod returns;
+mod smollm2;
 mod token_batch;
 mod token_losses;
 mod value_losses;
@@ -58,18 +59,23 @@ pub fn check<E: std::fmt::Display>(
     println!("{family}: {} cases", cases.len());
 }
 
-fn load(family: &'static str) -> Option<Vec<Case>> {
+/// The contents of a golden file; `None` when there is none of that name.
+pub fn golden_file(name: &str) -> Option<Value> {
     let folder = std::env::var_os("FOREBAY_GOLDEN_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden"), PathBuf::from);
-    let path = folder.join(format!("{family}.json"));
+    let path = folder.join(format!("{name}.json"));
     if !path.exists() {
         println!("skipped: there is no {}", path.display());
         return None;
     }
     let text = std::fs::read_to_string(&path).unwrap();
-    let file: Value = serde_json::from_str(&text).unwrap();
+    Some(serde_json::from_str(&text).unwrap())
+}
+
+fn load(family: &'static str) -> Option<Vec<Case>> {
+    let file = golden_file(family)?;
     if file["schema"] != 1 {
-        println!("skipped: {} has schema {}, not 1", path.display(), file["schema"]);
+        println!("skipped: {family}.json has schema {}, not 1", file["schema"]);
         return None;
     }
     let cases = file["cases"].as_array().unwrap().iter().map(|body| Case {
