@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::policy_of_run::PolicyOfRun;
-use crate::policy::save_pretrained;
+use crate::policy::pretrained;
 
 /// Arguments of `forebay export`.
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ pub struct ExportArgs {
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let policy = PolicyOfRun::open(&args.run)?;
     let model = &policy.model;
-    save_pretrained(&args.directory, &model.decoder, policy.parameters(), &model.tokenizer)?;
+    pretrained::save(&args.directory, &model.decoder, policy.parameters(), &model.tokenizer)?;
     println!("wrote {} ({} updates)", args.directory.display(), policy.version());
     Ok(ExitCode::SUCCESS)
 }

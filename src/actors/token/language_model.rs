@@ -13,7 +13,8 @@ use crate::codec::write_atomically;
 use crate::config::TokenConfig;
 use crate::env::task::Task;
 use crate::generate::{Detokenizer, Stops};
-use crate::policy::{Decoder, DecoderConfig, Parameters, Pretrained, Tokenizer};
+use crate::policy::pretrained::{self, LoadOptions};
+use crate::policy::{Decoder, DecoderConfig, Parameters, Tokenizer};
 
 /// See the module's documentation.
 pub struct LanguageModel {
@@ -62,16 +63,10 @@ impl LanguageModel {
             return Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: None });
         };
         let path = expand(path).map_err(|why| refuse(&why))?;
-        let pretrained = Pretrained::open(&path).map_err(|error| refuse(&error))?;
-        let mut shape = pretrained.config().clone();
-        shape.value_head |= value_head;
-        if let Some(context) = config.model.context {
-            shape.context = shape.context.min(context);
-        }
-        let decoder = Decoder::new(shape, &Device::Cpu).map_err(|error| refuse(&error))?;
-        let (tokenizer, loaded) =
-            pretrained.load(&decoder, config.seed).map_err(|error| refuse(&error))?;
-        Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: Some(loaded) })
+        let options = LoadOptions { context: config.model.context, value_head, seed: config.seed };
+        let pretrained::Pretrained { decoder, parameters, tokenizer } =
+            pretrained::load(&path, options, &Device::Cpu).map_err(|error| refuse(&error))?;
+        Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: Some(parameters) })
     }
 
     /// The model that a run directory describes; its parameters are in the checkpoints.

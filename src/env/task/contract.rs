@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::error::{GradeError, TaskError};
-use crate::trajectory::{Finish, Reward};
+use crate::trajectory::{Finish, Message, Reward};
 
 /// Which problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -24,24 +24,6 @@ impl fmt::Display for Split {
             Self::Train => "train",
             Self::Evaluation => "evaluation",
         })
-    }
-}
-
-/// One message of a conversation, as chat templates take it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Message {
-    /// Who speaks: `system`, `user` or `assistant`.
-    pub role: String,
-    /// What is said.
-    pub content: String,
-}
-
-impl Message {
-    /// A message of the user's.
-    #[must_use]
-    pub fn user(content: impl Into<String>) -> Self {
-        Self { role: "user".into(), content: content.into() }
     }
 }
 
@@ -124,6 +106,11 @@ pub trait Task: Send + Sync {
     fn respond(&self, problem: &Problem, turns: &[String]) -> Result<Turn, GradeError> {
         let _ = (problem, turns);
         Ok(Turn::End)
+    }
+
+    /// Whether [`Task::respond`] may say something, so that what was read of a conversation is kept for its next turn.
+    fn is_multi_turn(&self) -> bool {
+        false
     }
 
     /// Every character of prompts, answers and observations, for a tokenizer of characters; `None` when the task

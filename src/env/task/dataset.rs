@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::contract::{Completion, Message, Problem, Prompt, Split, Task};
+use super::contract::{Completion, Problem, Prompt, Split, Task};
+use crate::trajectory::Message;
 use super::error::{GradeError, TaskError};
 use super::held_out::hash;
 use super::options::TaskOptions;

@@ -25,13 +25,15 @@ mod registry;
 mod tests;
 pub mod verify;
 
-pub use contract::{Completion, Message, Problem, Prompt, Split, Task, Turn};
+pub use contract::{Completion, Problem, Prompt, Split, Task, Turn};
 pub use dataset::{BadLines, Dataset, DatasetOptions};
 pub use error::{GradeError, TaskError};
 pub use guard::{grade, respond};
 pub use options::TaskOptions;
 pub use prompts::{PromptPosition, Prompts};
 pub use rational::Rational;
+
+pub use crate::trajectory::{Finish, Message, Reward};
 pub use registry::{TaskEntry, TaskRegistry};
 
 /// The guide's example, compiled and run as a documentation test.

@@ -161,6 +161,10 @@ impl Task for GuessNumber {
         Ok(Reward { value, parts })
     }
 
+    fn is_multi_turn(&self) -> bool {
+        true
+    }
+
     fn respond(&self, problem: &Problem, turns: &[String]) -> Result<Turn, GradeError> {
         let hidden = hidden(problem)?;
         let guess = turns.last().map_or(Guess::Missing, |turn| judge(hidden, turn));

@@ -24,7 +24,8 @@ pub use strings::{StringOptions, StringTask, Transform};
 
 use serde::Deserialize;
 
-use super::contract::{Message, Prompt, Task};
+use super::contract::{Prompt, Task};
+use crate::trajectory::Message;
 use super::error::TaskError;
 use super::options::TaskOptions;
 use super::registry::{TaskEntry, TaskRegistry};
