@@ -191,8 +191,8 @@ impl Parameters {
         self.to_variables_where(|_| true)
     }
 
-    /// [`Parameters::to_variables`] of those that `trained` names; the others are frozen: they keep their storage and get
-    /// no gradient.
+    /// [`Parameters::to_variables`] of those that `trained` names; the others are frozen: they keep their storage
+    /// and get no gradient.
     pub fn to_variables_where(&self, trained: impl Fn(&str) -> bool) -> Result<(Vec<(String, Var)>, Self)> {
         let mut variables = Vec::new();
         let tensors = self.iter().map(|(name, tensor)| {

@@ -1,10 +1,11 @@
-//! Low-rank adapters: `y = W x + (alpha / rank) B (A x)`, where the pretrained W is frozen and A `[rank, inputs]` and B
-//! `[outputs, rank]` are trained (Hu et al., "LoRA: low-rank adaptation of large language models", 2021).
+//! Low-rank adapters: `y = W x + (alpha / rank) B (A x)`, where the pretrained W is frozen and A `[rank, inputs]`
+//! and B `[outputs, rank]` are trained (Hu et al., "LoRA: low-rank adaptation of large language models", 2021).
 //!
-//! Adapters are parameters of the layout, after all of the base model's: the base model's come in the same order, with
-//! the same names and initial values, as without adapters. B starts at zero, so that training starts from the base model.
-//! In forward passes they stay apart from the weights, in generation as in training, so that both compute the same bits;
-//! [`merged`] puts them together for export. In files they have the names of Hugging Face's peft.
+//! Adapters are parameters of the layout, after all of the base model's: the base model's come in the same order,
+//! with the same names and initial values, as without adapters. B starts at zero, so that training starts from the
+//! base model. In forward passes they stay apart from the weights, in generation as in training, so that both
+//! compute the same bits; [`merged`] puts them together for export. In files they have the names of Hugging Face's
+//! peft.
 
 use std::collections::BTreeMap;
 
@@ -183,8 +184,8 @@ pub fn to_peft(parameters: &Parameters) -> Vec<(String, Tensor)> {
     adapters.map(|(name, tensor)| (format!("{PEFT_PREFIX}{name}"), tensor.detach())).collect()
 }
 
-/// The parameters of a decoder with adapters: the base model's from `base`, its adapters' from `adapters` (under peft's
-/// names), or as they start where there are none.
+/// The parameters of a decoder with adapters: the base model's from `base`, its adapters' from `adapters` (under
+/// peft's names), or as they start where there are none.
 ///
 /// # Errors
 /// Names the first parameter that is missing, superfluous or of another shape.

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn stretched(rope_scaling: Option<RopeScaling>, head_size: usize) -> (Vec<f64>, f64) {
-        frequencies(&DecoderConfig { rope_scaling, head_size, ..DecoderConfig::default() })
+        frequencies(&DecoderConfig { head_size, rope_scaling, ..DecoderConfig::default() })
     }
 
     fn close(found: &[f64], expected: &[f64]) {
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn llama3_keeps_short_wavelengths_blends_those_between_and_divides_long_ones() {
-        // With a context of 64, wavelengths under 16 are kept and those over 64 divided; the second is 2 pi / 0.1 = 62.8,
-        // of which (64 / 62.8 - 1) / 3 = 0.0062 is kept.
+        // With a context of 64, wavelengths under 16 are kept and those over 64 divided; the second is 2 pi / 0.1 =
+        // 62.8, of which (64 / 62.8 - 1) / 3 = 0.0062 is kept.
         let scaling = RopeScaling::Llama3 {
             factor: 8.0,
             low_frequency_factor: 1.0,
@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn yarn_blends_by_turns_and_raises_the_temperature() {
-        // 16 ln(2048 / (2 pi 32)) / (2 ln 10000) = 2.02 rounds down to 2, with one turn 5.03 rounds up to 6: the share
-        // that is divided climbs 0, 1/4, 1/2, 3/4, 1 from the third pair to the seventh.
+        // 16 ln(2048 / (2 pi 32)) / (2 ln 10000) = 2.02 rounds down to 2, with one turn 5.03 rounds up to 6: the
+        // share that is divided climbs 0, 1/4, 1/2, 3/4, 1 from the third pair to the seventh.
         let scaling = |attention_factor| RopeScaling::Yarn {
             factor: 4.0,
             original_context: 2048,
