@@ -216,6 +216,21 @@ mod tests {
     }
 
     #[test]
+    fn a_gradient_sum_takes_what_differentiation_would_give_the_weight() {
+        let weight = Var::from_tensor(&pseudo_random(&[7, 3], 1, DType::F64)).unwrap();
+        let (ids, sum) = (ids(&[9], 5), GradientSum::new(&weight).unwrap());
+        let backward = |gradients| {
+            let weight = WeightRef { tensor: &weight, prepared: None, gradients };
+            embedding(weight, &ids).unwrap().sqr().unwrap().sum_all().unwrap().backward().unwrap()
+        };
+        let alone = backward(None).get(&weight).unwrap().clone();
+        for times in 1..=2 {
+            assert!(backward(Some(&sum)).get(&weight).is_none());
+            close(&sum.tensor().unwrap(), &(&alone * f64::from(times)).unwrap(), 1e-12);
+        }
+    }
+
+    #[test]
     fn empty_inputs_give_empty_results_and_zero_gradients() {
         let weight = Var::from_tensor(&pseudo_random(&[3, 2], 1, DType::F32)).unwrap();
         let y = embedding(&weight, &Tensor::zeros((0, 4), DType::U32, &Device::Cpu).unwrap()).unwrap();

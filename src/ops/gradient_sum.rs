@@ -1,9 +1,9 @@
 //! Where the gradients of one parameter are summed up in place, over operators and passes.
 //!
-//! Automatic differentiation gives every use of a weight a gradient of its own, adds it to zeros, and leaves the adding
-//! up over micro-batches to the caller: for a large weight that is several passes over memory beside the product itself.
-//! An operator that is given a [`GradientSum`] beside the weight ([`super::WeightRef`]) adds to it directly, and gives
-//! automatic differentiation nothing for the weight.
+//! Automatic differentiation gives every use of a weight a gradient of its own, adds it to zeros, and leaves the
+//! adding up over micro-batches to the caller: for a large weight that is several passes over memory beside the
+//! product itself. An operator that is given a [`GradientSum`] beside the weight ([`super::WeightRef`]) adds to it
+//! directly, and gives automatic differentiation nothing for the weight.
 //!
 //! Sums are made in the order of the calls, so they do not depend on the number of threads.
 

@@ -40,8 +40,8 @@ impl PreparedWeight {
 
 /// A weight given to an operator, with its prepared form and the sum of its gradients where there are such.
 ///
-/// Tensor and prepared form must be of the same values. A gradient goes to the tensor, by automatic differentiation, or
-/// where there is a sum, to that alone: by operators that say so, on the CPU.
+/// Tensor and prepared form must be of the same values. A gradient goes to the tensor, by automatic
+/// differentiation, or where there is a sum, to that alone: by operators that say so, on the CPU.
 #[derive(Debug, Clone, Copy)]
 pub struct WeightRef<'a> {
     /// The weight.

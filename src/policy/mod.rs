@@ -13,6 +13,7 @@ mod config;
 mod core;
 mod decoder;
 mod distribution;
+mod name_patterns;
 mod network;
 mod normalizer;
 mod parameters;
@@ -22,10 +23,12 @@ mod torso;
 
 pub use config::{ActivationKind, CoreConfig, PolicyConfig, TorsoConfig};
 pub use decoder::{
-    Attend, Checkpointing, Decoder, DecoderConfig, DecoderInput, ExpertsConfig, Gradients, Hidden, Pack, PackError,
-    PackedAttention, Packing, Place, RopeScaling, ScoreGradients, Scores, TrainingPass,
+    Attend, Checkpointing, Decoder, DecoderConfig, DecoderInput, ExpertsConfig, Gradients, Hidden,
+    LoraConfig, LoraTarget, Pack, PackError, PackedAttention, Packing, Place, RopeScaling, ScoreGradients,
+    Scores, TrainingPass, lora,
 };
 pub use distribution::Distribution;
+pub use name_patterns::{NamePatterns, UnknownPattern};
 pub use network::{Policy, SequenceInput, SequenceOutput, StepInput, StepOutput};
 pub use normalizer::{Moments, Normalizer};
 pub use parameters::{Initializer, Layout, ParameterId, Parameters};

@@ -68,11 +68,25 @@ impl Layout {
 
     /// Draws every parameter from the run seed; the same seed gives the same bits on every device.
     pub fn initialize(&self, seed: u64, device: &Device) -> Result<Parameters> {
-        let tensors = self.0.iter().enumerate().map(|(index, entry)| {
-            let values = initial_values(entry, seed, index as u32);
-            Tensor::from_vec(values, entry.shape.as_slice(), device)
-        });
-        Ok(Parameters::changing(self.shared_names(), tensors.collect::<Result<_>>()?))
+        let tensors = self.draw(seed, device, |_| true)?.into_iter().map(|(_, tensor)| tensor).collect();
+        Ok(Parameters::changing(self.shared_names(), tensors))
+    }
+
+    /// The initial values of some parameters, as [`Layout::initialize`] would draw them.
+    pub fn draw(
+        &self,
+        seed: u64,
+        device: &Device,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<(String, Tensor)>> {
+        let entries = self.0.iter().enumerate().filter(|(_, entry)| wanted(&entry.name));
+        entries
+            .map(|(index, entry)| {
+                let values = initial_values(entry, seed, index as u32);
+                let tensor = Tensor::from_vec(values, entry.shape.as_slice(), device)?;
+                Ok((entry.name.clone(), tensor))
+            })
+            .collect()
     }
 
     /// Takes named tensors (from a file) as this architecture's parameters.
@@ -191,8 +205,8 @@ impl Parameters {
         self.to_variables_where(|_| true)
     }
 
-    /// [`Parameters::to_variables`] of those that `trained` names; the others are frozen: they keep their storage and get
-    /// no gradient.
+    /// [`Parameters::to_variables`] of those that `trained` names; the others are frozen: they keep their storage
+    /// and get no gradient.
     pub fn to_variables_where(&self, trained: impl Fn(&str) -> bool) -> Result<(Vec<(String, Var)>, Self)> {
         let mut variables = Vec::new();
         let tensors = self.iter().map(|(name, tensor)| {

@@ -48,9 +48,9 @@ const BLOCK: usize = 4096;
 /// `softmax(x · weightᵀ / temperature)`, in nats.
 ///
 /// Shapes: x `[N, D]`, weight `[V, D]`, targets `[N]` (`u32`), result `[N, 2]`. Differentiable in x and weight. On the
-/// CPU it adds to the weight's gradient sum where there is one, and needs a few tens of megabytes beside its inputs and gradients, whatever N; elsewhere it is composed of
-/// candle's operators, logits and all. Errors when a shape does not fit, a target is not below V, or the temperature
-/// is not a positive number.
+/// CPU it adds to the weight's gradient sum where there is one, and needs a few tens of megabytes beside its inputs and
+/// gradients, whatever N; elsewhere it is composed of candle's operators, logits and all. Errors when a shape does not
+/// fit, a target is not below V, or the temperature is not a positive number.
 pub fn vocabulary_log_prob<'a>(
     x: &Tensor,
     weight: impl Into<WeightRef<'a>>,

@@ -29,9 +29,13 @@ fn agrees_with_the_composed_form_and_honours_offsets() {
         let weight = Var::from_tensor(&pseudo_random(&[v, d], 2, DType::F32)).unwrap();
         let targets = targets(n, v);
         for temperature in [1.0, 0.6] {
-            let both = [vocabulary_log_prob, composed].map(|function| {
-                let result =
-                    function(&offset(x.as_tensor()), &offset(weight.as_tensor()), &targets, temperature);
+            let both = [true, false].map(|own| {
+                let (x_view, weight_view) = (offset(x.as_tensor()), offset(weight.as_tensor()));
+                let result = if own {
+                    vocabulary_log_prob(&x_view, &weight_view, &targets, temperature)
+                } else {
+                    composed(&x_view, &weight_view, &targets, temperature)
+                };
                 let result = result.unwrap();
                 let factors = pseudo_random(&[n, 2], 9, DType::F32);
                 let gradients = (&result * factors).unwrap().sum_all().unwrap().backward().unwrap();
@@ -141,12 +145,29 @@ fn rows_without_inputs_are_uniform() {
 }
 
 #[test]
+fn a_gradient_sum_takes_what_differentiation_would_give_the_weight() {
+    let x = pseudo_random(&[5, 4], 1, DType::F64);
+    let weight = Var::from_tensor(&pseudo_random(&[CHUNK + 3, 4], 2, DType::F64)).unwrap();
+    let sum = GradientSum::new(&weight).unwrap();
+    let backward = |gradients| {
+        let weight = WeightRef { tensor: &weight, prepared: None, gradients };
+        let result = vocabulary_log_prob(&x, weight, &targets(5, CHUNK + 3), 1.0).unwrap();
+        result.sqr().unwrap().sum_all().unwrap().backward().unwrap()
+    };
+    let alone = backward(None).get(&weight).unwrap().clone();
+    for times in 1..=2 {
+        assert!(backward(Some(&sum)).get(&weight).is_none());
+        close(&sum.tensor().unwrap(), &(&alone * f64::from(times)).unwrap(), 1e-12);
+    }
+}
+
+#[test]
 fn an_untracked_input_costs_no_gradient() {
     let x = pseudo_random(&[3, 4], 1, DType::F32);
     let weight = Var::from_tensor(&pseudo_random(&[6, 4], 2, DType::F32)).unwrap();
     let targets = targets(3, 6);
     let frozen = vocabulary_log_prob(&x, weight.as_tensor(), &targets, 1.0).unwrap();
-    let op = VocabularyLogProb { temperature: 1.0, sums: OnceLock::new() };
+    let op = VocabularyLogProb { temperature: 1.0, sums: OnceLock::new(), gradients: None };
     let result = x.apply_op3_no_bwd(&weight, &targets, &op).unwrap();
     assert_eq!(bits(&result), bits(&frozen));
     let ones = result.ones_like().unwrap();

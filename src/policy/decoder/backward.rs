@@ -1,17 +1,19 @@
 //! A micro-batch through the decoder and back.
 //!
-//! Forward, each predicted token gets its log-probability, entropy and value ([`Scores`]). The caller says how the loss
-//! changes with each of them, and the gradient of every trained parameter is added to its sum ([`Gradients`]), layer by
-//! layer from the last: automatic differentiation sees one layer at a time (or a few), between an input that is a
-//! variable of its own and an output whose gradient is known. What a layer needed is freed once it has been differentiated.
+//! Forward, each predicted token gets its log-probability, entropy and value ([`Scores`]). The caller says how the
+//! loss changes with each of them, and the gradient of every trained parameter is added to its sum ([`Gradients`]),
+//! layer by layer from the last: automatic differentiation sees one layer at a time (or a few), between an input
+//! that is a variable of its own and an output whose gradient is known. What a layer needed is freed once it has
+//! been differentiated.
 //!
-//! With checkpointing only the inputs of (every few) layers are kept, and the layers are run again on the way back (Chen
-//! et al., "Training deep nets with sublinear memory cost", 2016).
+//! With checkpointing only the inputs of (every few) layers are kept, and the layers are run again on the way back
+//! (Chen et al., "Training deep nets with sublinear memory cost", 2016).
 //!
 //! Invariants:
 //! - gradients are the same bits with and without checkpointing, and for any number of threads;
 //! - those of micro-batches add up to that of the whole batch (up to the rounding of sums);
-//! - scores are the same bits in [`TrainingPass::evaluate`] and [`TrainingPass::accumulate`], and those of generation.
+//! - scores are the same bits in [`TrainingPass::evaluate`] and [`TrainingPass::accumulate`], and those of
+//!   generation.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;

@@ -128,7 +128,7 @@ fn a_new_sum_begins_at_zero() {
     let parameters = parameters(&decoder);
     let sums = Gradients::new(&parameters).unwrap();
     let pack = &packs(1000)[0];
-    let mut round = || {
+    let round = || {
         let weigh = |_: &Scores| Ok::<_, Error>(weights(pack, false));
         pass(&decoder, Checkpointing::None).accumulate(&parameters, pack, &sums, weigh).unwrap();
         let numbers: Vec<Vec<f32>> = sums.tensors().unwrap().iter().map(numbers).collect();

@@ -3,6 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::config::DecoderConfig;
+use super::lora::{Adapter, LoraConfig, LoraTarget};
 use crate::ops::{Activation, Sequence, attention, linear, mixture, rms_norm, rotary, route, swiglu};
 use crate::policy::parameters::{Initializer, Layout, ParameterId, Parameters};
 
@@ -44,6 +45,7 @@ pub(super) struct Turns<'a> {
 struct Projection {
     weight: ParameterId,
     bias: Option<ParameterId>,
+    adapter: Option<Adapter>,
 }
 
 impl Projection {
@@ -53,12 +55,17 @@ impl Projection {
         Self {
             weight: layout.add(format!("{name}.weight"), &[outputs, inputs], spread),
             bias: bias.then(|| layout.add(format!("{name}.bias"), &[outputs], Initializer::Constant(0.0))),
+            adapter: None,
         }
     }
 
     fn apply(self, parameters: &Parameters, x: &Tensor) -> Result<Tensor> {
         let bias = self.bias.map(|bias| &parameters[bias]);
-        linear(x, parameters.weight(self.weight), bias, Activation::Identity)
+        let y = linear(x, parameters.weight(self.weight), bias, Activation::Identity)?;
+        match self.adapter {
+            Some(adapter) => y + adapter.apply(parameters, x)?,
+            None => Ok(y),
+        }
     }
 }
 
@@ -136,6 +143,35 @@ impl Layer {
             }
         };
         Self { attention_norm, query, key, value, output, head_norms, inner_norm, inner }
+    }
+
+    /// Adds adapters to the projections that are to have one.
+    pub(super) fn adapt(
+        &mut self,
+        layout: &mut Layout,
+        index: usize,
+        config: &DecoderConfig,
+        lora: &LoraConfig,
+    ) {
+        let (width, inner) = (config.width, config.inner);
+        let (queries, keys) = (config.heads * config.head_size, config.kv_heads * config.head_size);
+        let mut projections = vec![
+            (LoraTarget::Query, &mut self.query, [queries, width]),
+            (LoraTarget::Key, &mut self.key, [keys, width]),
+            (LoraTarget::Value, &mut self.value, [keys, width]),
+            (LoraTarget::Output, &mut self.output, [width, queries]),
+        ];
+        if let FeedForward::Dense { gate, up, down } = &mut self.inner {
+            projections.push((LoraTarget::Gate, gate, [inner, width]));
+            projections.push((LoraTarget::Up, up, [inner, width]));
+            projections.push((LoraTarget::Down, down, [width, inner]));
+        }
+        for (target, projection, shape) in projections {
+            if lora.targets.contains(&target) {
+                let name = format!("model.layers.{index}.{}", target.path());
+                projection.adapter = Some(Adapter::new(layout, &name, shape, lora));
+            }
+        }
     }
 
     pub(super) fn forward(

@@ -15,6 +15,7 @@ mod fixtures;
 mod gradients;
 mod inject;
 mod layer;
+pub mod lora;
 mod packed;
 mod rope;
 
@@ -24,8 +25,10 @@ pub use backward::{Checkpointing, ScoreGradients, Scores, TrainingPass};
 pub use config::{DecoderConfig, ExpertsConfig, RopeScaling};
 pub use gradients::Gradients;
 pub use layer::{Attend, PackedAttention};
+pub use lora::{LoraConfig, LoraTarget};
 pub use packed::{Pack, PackError, Packing, Place};
 
+use super::name_patterns::NamePatterns;
 use super::parameters::{Initializer, Layout, ParameterId, Parameters};
 use crate::ops::{Activation, WeightRef, embedding, linear, rms_norm, vocabulary_log_prob};
 use layer::Layer;
@@ -57,6 +60,7 @@ pub struct Hidden {
 #[derive(Debug, Clone)]
 pub struct Decoder {
     config: DecoderConfig,
+    adapters: Option<LoraConfig>,
     layout: Layout,
     tokens: ParameterId,
     layers: Vec<Layer>,
@@ -73,20 +77,41 @@ impl Decoder {
     /// # Errors
     /// When its sizes do not fit each other.
     pub fn new(config: DecoderConfig, device: &Device) -> Result<Self> {
-        config.validate().map_err(|why| candle_core::Error::Msg(format!("decoder: {why}")))?;
+        Self::with_adapters(config, None, device)
+    }
+
+    /// The same with adapters beside its projections, whose parameters come after all others.
+    ///
+    /// # Errors
+    /// When its sizes, or the settings of its adapters, do not fit each other.
+    pub fn with_adapters(
+        config: DecoderConfig,
+        adapters: Option<&LoraConfig>,
+        device: &Device,
+    ) -> Result<Self> {
+        let refuse = |what: &str, why: String| candle_core::Error::Msg(format!("{what}: {why}"));
+        config.validate().map_err(|why| refuse("decoder", why))?;
+        adapters.map_or(Ok(()), |lora| lora.validate(&config)).map_err(|why| refuse("adapters", why))?;
         let mut layout = Layout::default();
         let (vocabulary, width) = (config.vocabulary, config.width);
         let tokens =
             layout.add("model.embed_tokens.weight", &[vocabulary, width], Initializer::Normal(INITIAL));
-        let layers = (0..config.layers).map(|index| Layer::new(&mut layout, index, &config)).collect();
+        let mut layers: Vec<Layer> =
+            (0..config.layers).map(|index| Layer::new(&mut layout, index, &config)).collect();
         let norm = layout.add("model.norm.weight", &[width], Initializer::Constant(1.0));
         let head = (!config.tied)
             .then(|| layout.add("lm_head.weight", &[vocabulary, width], Initializer::Normal(INITIAL)));
         let value = config
             .value_head
             .then(|| layout.add("value_head.weight", &[1, width], Initializer::Constant(0.0)));
+        if let Some(lora) = adapters {
+            for (index, layer) in layers.iter_mut().enumerate() {
+                layer.adapt(&mut layout, index, &config, lora);
+            }
+        }
         let (cosine, sine) = rope::tables(&config, device)?;
-        Ok(Self { config, layout, tokens, layers, norm, head, value, cosine, sine })
+        let adapters = adapters.cloned();
+        Ok(Self { config, adapters, layout, tokens, layers, norm, head, value, cosine, sine })
     }
 
     /// The same architecture for parameters of another float type.
@@ -102,6 +127,18 @@ impl Decoder {
     #[must_use]
     pub fn config(&self) -> &DecoderConfig {
         &self.config
+    }
+
+    /// Settings of its adapters.
+    #[must_use]
+    pub fn adapters(&self) -> Option<&LoraConfig> {
+        self.adapters.as_ref()
+    }
+
+    /// Whether the parameter of this name is trained: where there are adapters, they alone; and none that is frozen.
+    #[must_use]
+    pub fn is_trained(&self, name: &str, frozen: &NamePatterns) -> bool {
+        (self.adapters.is_none() || lora::is_adapter(name)) && !frozen.matches(name)
     }
 
     /// Where it runs.

@@ -1,15 +1,18 @@
 //! Groups of trajectories as rows of one forward pass.
 //!
-//! A trajectory of prompt `p_0 … p_{m-1}` and answer `a_0 … a_{n-1}` takes the rows of `p_0 … p_{m-2}` (its prefix) and of
-//! `p_{m-1}, a_0, …` up to the token before its last action (its own rows): own row j predicts `a_j`, so the prompt's last
-//! token is each answer's own first row and the prefix can be packed once for all the answers of a group.
+//! A trajectory of prompt `p_0 … p_{m-1}` and answer `a_0 … a_{n-1}` takes the rows of `p_0 … p_{m-2}` (its prefix)
+//! and of `p_{m-1}, a_0, …` up to the token before its last action (its own rows): own row j predicts `a_j`, so the
+//! prompt's last token is each answer's own first row and the prefix can be packed once for all the answers of a
+//! group.
 //!
 //! Invariants:
-//! - every action of every trajectory is predicted by exactly one row of exactly one [`Pack`]; observations are seen, not
-//!   predicted; what follows the last action is left out;
+//! - every action of every trajectory is predicted by exactly one row of exactly one [`Pack`]; observations are
+//!   seen, not predicted; what follows the last action is left out;
 //! - a sequence is never split; a pack has no more rows than the budget unless it is one sequence that is longer;
-//! - a prompt is packed once for all its answers in a pack (with forced experts: for those that recorded the same ones);
-//! - packs depend on the groups and settings only, and are of much the same size: longest first, each to the emptiest.
+//! - a prompt is packed once for all its answers in a pack (with forced experts: for those that recorded the same
+//!   ones);
+//! - packs depend on the groups and settings only, and are of much the same size: longest first, each to the
+//!   emptiest.
 
 use std::borrow::Borrow;
 
@@ -23,7 +26,8 @@ use crate::trajectory::{Group, Trajectory};
 pub struct Packing {
     /// Rows of a pack, prompts included (the token budget of a micro-batch).
     pub rows: usize,
-    /// Experts recorded for a token, [`super::Decoder::experts_per_row`], to run those again; 0 lets the router choose.
+    /// Experts recorded for a token, [`super::Decoder::experts_per_row`], to run those again; 0 lets the router
+    /// choose.
     pub experts_per_row: usize,
 }
 
@@ -264,8 +268,8 @@ impl Pack {
     }
 }
 
-/// Puts things of these sizes into as few bins as first-fit finds, and no bin above `budget` but for one thing that is
-/// larger; then evens the bins out. Indices ascend in a bin, and bins by their first index.
+/// Puts things of these sizes into as few bins as first-fit finds, and no bin above `budget` but for one thing that
+/// is larger; then evens the bins out. Indices ascend in a bin, and bins by their first index.
 fn distribute(sizes: &[usize], budget: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|&index| (std::cmp::Reverse(sizes[index]), index));

@@ -68,12 +68,12 @@ fn observations_are_seen_but_not_predicted_and_nothing_follows_the_last_action()
 fn every_action_is_predicted_once_from_what_came_before_it_whatever_the_budget() {
     let mut rng = CounterRng::new(4);
     for round in 0..60 {
-        let groups: Vec<Group> = (0..1 + rng.below(5)).map(|_| random_group(&mut rng, 12)).collect();
+        let groups: Vec<Group> = (0..=rng.below(5)).map(|_| random_group(&mut rng, 12)).collect();
         let budget = 1 + rng.below(60);
         let packs = pack(&groups, budget);
         let mut places = Vec::new();
         for pack in &packs {
-            let own = pack.sequences.iter().filter(|sequence| sequence.rows.len() > 0);
+            let own = pack.sequences.iter().filter(|sequence| !sequence.rows.is_empty());
             let answers =
                 own.filter(|s| pack.rows.iter().any(|row| s.rows.contains(&(*row as usize)))).count();
             assert!(
