@@ -66,7 +66,8 @@ fn weights_that_are_no_numbers_fail_the_step_by_name_and_lose_nothing() {
     for _ in 0..4 {
         engine.step().unwrap();
     }
-    let bad = weights(&decoder, 1).parameters.iter().map(|(name, tensor)| {
+    let sound = weights(&decoder, 1).parameters;
+    let bad = sound.iter().map(|(name, tensor)| {
         let tensor = if name == "model.norm.weight" {
             (Tensor::ones(24, DType::F32, &Device::Cpu).unwrap() * f64::NAN).unwrap()
         } else {
