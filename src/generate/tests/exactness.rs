@@ -26,12 +26,11 @@ fn log_probs_are_those_of_packed_training_whatever_the_batch_chunk_cache_and_thr
                 assert_eq!(trajectory.tokens.len(), request.max_new_tokens);
                 assert_eq!(trajectory.experts.len(), (trajectory.len() - 1) * decoder.experts_per_row());
             }
-            match &first {
-                Some(first) => assert_eq!(first, &trajectories),
-                None => {
-                    assert_exact(&decoder, &parameters(&decoder, 100), &trajectories, 1.0);
-                    first = Some(trajectories);
-                }
+            if let Some(first) = &first {
+                assert_eq!(first, &trajectories);
+            } else {
+                assert_exact(&decoder, &parameters(&decoder, 100), &trajectories, 1.0);
+                first = Some(trajectories);
             }
         }
     }

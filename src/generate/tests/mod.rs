@@ -30,7 +30,7 @@ fn decoder(experts: bool) -> Arc<Decoder> {
         kv_heads: 2,
         head_size: 6,
         context: CONTEXT,
-        experts: experts.then(|| ExpertsConfig { count: 4, per_token: 2, inner: 16, normalise: true }),
+        experts: experts.then_some(ExpertsConfig { count: 4, per_token: 2, inner: 16, normalise: true }),
         ..DecoderConfig::default()
     };
     Arc::new(Decoder::new(config, &Device::Cpu).unwrap())
