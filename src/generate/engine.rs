@@ -143,7 +143,10 @@ impl Engine {
             saved.check(&self.pool, length).map_err(|why| GenerateError::request(id, why))?;
         }
         if !self.ids.insert(id) {
-            return Err(GenerateError::request(id, "it is in the engine already; ids are of one trajectory each"));
+            return Err(GenerateError::request(
+                id,
+                "it is in the engine already; ids are of one trajectory each",
+            ));
         }
         let mut sequence = Sequence::new(request, saved);
         let shares = self.shares_prompt(&sequence);
@@ -251,7 +254,8 @@ impl Engine {
                     tokens.extend(range.clone().map(|position| trajectory.token(position)));
                     if job.forced {
                         let width = self.decoder.experts_per_row();
-                        experts.extend_from_slice(&trajectory.experts[range.start * width..range.end * width]);
+                        experts
+                            .extend_from_slice(&trajectory.experts[range.start * width..range.end * width]);
                     }
                 }
             }

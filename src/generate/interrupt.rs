@@ -40,8 +40,9 @@ impl Engine {
     /// values. Unknown ids are passed over.
     pub fn interrupt(&mut self, which: Interrupt, save_kv: bool) -> Vec<Paused> {
         let all = std::mem::take(&mut self.running).into_iter().map(|sequence| (true, sequence));
-        let all: Vec<_> =
-            all.chain(std::mem::take(&mut self.waiting).into_iter().map(|sequence| (false, sequence))).collect();
+        let all: Vec<_> = all
+            .chain(std::mem::take(&mut self.waiting).into_iter().map(|sequence| (false, sequence)))
+            .collect();
         let mut paused = Vec::new();
         for (running, sequence) in all {
             if which.takes(sequence.id()) {
@@ -87,7 +88,8 @@ impl Engine {
                 sequence.drop_pages(&mut self.pool);
             }
         }
-        let sharing: Vec<bool> = self.running.iter().chain(&self.waiting).map(|s| self.shares_prompt(s)).collect();
+        let sharing: Vec<bool> =
+            self.running.iter().chain(&self.waiting).map(|s| self.shares_prompt(s)).collect();
         for (sequence, shares) in self.running.iter_mut().chain(&mut self.waiting).zip(sharing) {
             sequence.expect_prompt(&mut self.prompts, shares);
         }

@@ -60,7 +60,8 @@ impl Engine {
         let free = self.pool.free() + self.held.iter().map(|held| held.pages.len()).sum::<usize>();
         let needed = |sequence: &Sequence| {
             // Whole pages of the prompt are there for all who wait for it.
-            let prompt = sequence.waits.then(|| self.prompts.get(&sequence.request.trajectory.prompt)).flatten();
+            let prompt =
+                sequence.waits.then(|| self.prompts.get(&sequence.request.trajectory.prompt)).flatten();
             let shared = prompt.map_or(0, |prompt| prompt.computed / KEY_TILE);
             pages_for(sequence.len()).saturating_sub(sequence.pages.len() + shared)
         };
@@ -100,12 +101,24 @@ impl Engine {
         if pending > 1 {
             *prefill -= count;
         }
-        jobs.push(Job { holder: Holder::Sequence(index), first, count, pages: job_pages, forced: forced > 0 });
+        jobs.push(Job {
+            holder: Holder::Sequence(index),
+            first,
+            count,
+            pages: job_pages,
+            forced: forced > 0,
+        });
         Planned::Stays
     }
 
     /// Rows of the prompt that a running sequence waits for, unless the step has some already.
-    fn plan_prompt(&mut self, index: usize, first: usize, prefill: &mut usize, jobs: &mut Vec<Job>) -> Planned {
+    fn plan_prompt(
+        &mut self,
+        index: usize,
+        first: usize,
+        prefill: &mut usize,
+        jobs: &mut Vec<Job>,
+    ) -> Planned {
         let prompt = self.running[index].request.trajectory.prompt.clone();
         let count = (prompt.len() - 1 - first).min(*prefill);
         let Some(state) = self.prompts.get_mut(&prompt) else { return Planned::Stays };

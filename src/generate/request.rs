@@ -43,11 +43,7 @@ pub struct Finished {
 
 /// Why a trajectory of `length` tokens and `actions` actions goes on no further, its last token aside.
 pub(super) fn exhausted(length: usize, actions: usize, most: usize, context: usize) -> Option<Finish> {
-    if actions >= most {
-        Some(Finish::Length)
-    } else {
-        (length >= context).then_some(Finish::Context)
-    }
+    if actions >= most { Some(Finish::Length) } else { (length >= context).then_some(Finish::Context) }
 }
 
 /// Pages for so many positions.
@@ -56,12 +52,18 @@ pub(super) fn pages_for(positions: usize) -> usize {
 }
 
 /// Refuses what could only fail later.
-pub(super) fn check(request: &Request, decoder: &Decoder, config: &EngineConfig) -> Result<(), GenerateError> {
+pub(super) fn check(
+    request: &Request,
+    decoder: &Decoder,
+    config: &EngineConfig,
+) -> Result<(), GenerateError> {
     let trajectory = &request.trajectory;
     let id = trajectory.id;
     let refuse = |why: String| Err(GenerateError::request(id, why));
     if trajectory.prompt.is_empty() {
-        return refuse("its prompt is empty; begin it with a token of the tokenizer's, such as its start token".into());
+        return refuse(
+            "its prompt is empty; begin it with a token of the tokenizer's, such as its start token".into(),
+        );
     }
     let vocabulary = decoder.config().vocabulary;
     let tokens = trajectory.prompt.iter().chain(&trajectory.tokens);

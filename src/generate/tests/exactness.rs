@@ -10,7 +10,8 @@ fn log_probs_are_those_of_packed_training_whatever_the_batch_chunk_cache_and_thr
         let decoder = decoder(experts);
         let requests = workload();
         let mut first: Option<Vec<Trajectory>> = None;
-        for (cache_pages, max_running, prefill_tokens) in [(40, 16, 500), (40, 1, 17), (5, 4, 64), (3, 9, 1)] {
+        for (cache_pages, max_running, prefill_tokens) in [(40, 16, 500), (40, 1, 17), (5, 4, 64), (3, 9, 1)]
+        {
             let config = EngineConfig {
                 cache_tokens: 64 * cache_pages,
                 max_running,
@@ -25,12 +26,11 @@ fn log_probs_are_those_of_packed_training_whatever_the_batch_chunk_cache_and_thr
                 assert_eq!(trajectory.tokens.len(), request.max_new_tokens);
                 assert_eq!(trajectory.experts.len(), (trajectory.len() - 1) * decoder.experts_per_row());
             }
-            match &first {
-                Some(first) => assert_eq!(first, &trajectories),
-                None => {
-                    assert_exact(&decoder, &parameters(&decoder, 100), &trajectories, 1.0);
-                    first = Some(trajectories);
-                }
+            if let Some(first) = &first {
+                assert_eq!(first, &trajectories);
+            } else {
+                assert_exact(&decoder, &parameters(&decoder, 100), &trajectories, 1.0);
+                first = Some(trajectories);
             }
         }
     }

@@ -30,7 +30,7 @@ fn decoder(experts: bool) -> Arc<Decoder> {
         kv_heads: 2,
         head_size: 6,
         context: CONTEXT,
-        experts: experts.then(|| ExpertsConfig { count: 4, per_token: 2, inner: 16, normalise: true }),
+        experts: experts.then_some(ExpertsConfig { count: 4, per_token: 2, inner: 16, normalise: true }),
         ..DecoderConfig::default()
     };
     Arc::new(Decoder::new(config, &Device::Cpu).unwrap())
@@ -40,7 +40,7 @@ fn decoder(experts: bool) -> Arc<Decoder> {
 fn parameters(decoder: &Decoder, seed: u64) -> Arc<Parameters> {
     let drawn = decoder.layout().initialize(seed, &Device::Cpu).unwrap();
     let scaled = drawn.iter().map(|(name, tensor)| {
-        let factor = if name.contains("embed") { 30.0 } else { 1.0 };
+        let factor = if name.contains("embed") { 8.0 } else { 1.0 };
         (name.to_owned(), (tensor * factor).unwrap())
     });
     let adopted = decoder.layout().adopt(scaled.collect(), &Device::Cpu).unwrap();
@@ -152,8 +152,7 @@ fn packed(
             answers.push(rows);
         }
     }
-    let mut attend =
-        PackedAttention { sequences: &sequences, scale: decoder.config().attention_scale() };
+    let mut attend = PackedAttention { sequences: &sequences, scale: decoder.config().attention_scale() };
     let input = DecoderInput {
         tokens: &tokens,
         positions: &positions,

@@ -23,8 +23,14 @@ fn a_request_that_cannot_be_served_is_refused_by_name() {
     contains(refused(|r| r.trajectory.candidates.push(vec![])), "1 sets of candidates");
     contains(refused(|r| r.trajectory.experts.push(1)), "1 recorded experts");
     contains(refused(|r| r.sampling.temperature = -1.0), "temperature -1");
-    contains(refused(|r| r.stops = Arc::new(Stops { strings: vec!["x".into()], ..Stops::default() })), "detokenizer");
-    contains(refused(|r| r.max_new_tokens = 120), "grow to 130 tokens, which need 3 pages of the KV cache, and there are 2");
+    contains(
+        refused(|r| r.stops = Arc::new(Stops { strings: vec!["x".into()], ..Stops::default() })),
+        "detokenizer",
+    );
+    contains(
+        refused(|r| r.max_new_tokens = 120),
+        "grow to 130 tokens, which need 3 pages of the KV cache, and there are 2",
+    );
 }
 
 #[test]
@@ -66,7 +72,8 @@ fn weights_that_are_no_numbers_fail_the_step_by_name_and_lose_nothing() {
     for _ in 0..4 {
         engine.step().unwrap();
     }
-    let bad = weights(&decoder, 1).parameters.iter().map(|(name, tensor)| {
+    let sound = weights(&decoder, 1).parameters;
+    let bad = sound.iter().map(|(name, tensor)| {
         let tensor = if name == "model.norm.weight" {
             (Tensor::ones(24, DType::F32, &Device::Cpu).unwrap() * f64::NAN).unwrap()
         } else {

@@ -10,7 +10,9 @@ fn all_pages_are_free_again_after_a_thousand_generations() {
     let mut count = 0;
     for round in 0..25 {
         let requests: Vec<_> = (0..5)
-            .flat_map(|group| self::group(round * 5 + group, 1 + (round * 31 + group * 17) as usize % 90, 8, 2))
+            .flat_map(|group| {
+                self::group(round * 5 + group, 1 + (round * 31 + group * 17) as usize % 90, 8, 2)
+            })
             .collect();
         submit_all(&mut engine, &requests);
         while !engine.is_idle() {

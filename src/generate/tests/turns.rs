@@ -30,14 +30,17 @@ fn a_stop_string_across_tokens_is_found_also_when_interrupted_in_its_midst() {
     let mut request = group(0, 10, 1, 60).remove(0);
     let free = undisturbed(&decoder, config(), std::slice::from_ref(&request)).remove(0);
     let string = format!("{}><{}><{}", free.tokens[20], free.tokens[21], free.tokens[22]);
-    request.stops = Arc::new(Stops { strings: vec![string], detokenizer: Some(Arc::new(Numbers)), ..Stops::default() });
+    request.stops =
+        Arc::new(Stops { strings: vec![string], detokenizer: Some(Arc::new(Numbers)), ..Stops::default() });
     let mut engine = engine(&decoder, config());
     engine.submit(request).unwrap();
     let mut finished = Vec::new();
     while !engine.is_idle() {
-        finished.extend(engine.step().unwrap());
+        for _ in 0..3 {
+            finished.extend(engine.step().unwrap());
+        }
         for paused in engine.interrupt(Interrupt::All, false) {
-            engine.resume(Paused { kv: None, ..paused }).unwrap();
+            engine.resume(paused).unwrap();
         }
     }
     let stopped = finished.remove(0).trajectory;
@@ -47,7 +50,7 @@ fn a_stop_string_across_tokens_is_found_also_when_interrupted_in_its_midst() {
 
 /// Requests that end answers at many tokens and wait for observations.
 fn turning(length: usize, most: usize) -> Vec<Request> {
-    let stops = Arc::new(Stops::at_tokens((0..20).collect()));
+    let stops = Arc::new(Stops::at_tokens((0..45).collect()));
     let mut requests = group(0, length, 2, most);
     for request in &mut requests {
         (request.hold, request.stops) = (true, stops.clone());

@@ -21,6 +21,10 @@ const GROUP_ELEMENTS: usize = 1 << 17;
 /// Weights with no more outputs than this have the rows as lanes.
 const FEW_OUTPUTS: usize = 4;
 
+/// What reading a weight costs, in multiply-adds: a weight too large for the second-level cache comes from memory at
+/// some sixteenth of the speed of products, so that for few rows its size is what the product costs.
+const READING: usize = 16;
+
 /// Rows whose places are worked out at a time, a multiple of the tallest tile.
 const ROWS_AT_A_TIME: usize = 192;
 
@@ -122,7 +126,7 @@ fn pass<T: Element>(
     let (outputs, inputs) = weight.shape();
     let width = panel_width::<T>();
     let (all_rows, panels) = (output.len() / outputs, outputs.div_ceil(width));
-    let threads = parallel::worthwhile(output.len() * inputs);
+    let threads = parallel::worthwhile((output.len() * inputs).max(READING * outputs * inputs));
     let output = Output::new(output, outputs);
     let work = |rows, panels| {
         on_this_processor(Pass { weight, x, bias, activation, width, rows, panels, output: &output });
