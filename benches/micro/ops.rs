@@ -72,7 +72,7 @@ fn linear_forward_candle(bencher: Bencher, rows: usize) {
 fn linear_forward_prepared(bencher: Bencher, rows: usize) {
     let (x, weight, bias) = (tensor(&[rows, 64]), tensor(&[64, 64]), tensor(&[64]));
     let prepared = PreparedWeight::new(&weight).expect("a float tensor");
-    let weight = WeightRef { tensor: &weight, prepared: prepared.as_ref() };
+    let weight = WeightRef { tensor: &weight, prepared: prepared.as_ref(), gradients: None };
     bencher
         .counter(ItemsCount::new(rows))
         .bench_local(|| linear(black_box(&x), weight, Some(&bias), Activation::Relu).expect("shapes fit"));

@@ -20,8 +20,8 @@ use super::role::{Learning, Role, RoleError, Turn};
 use super::run::{Figures, Run};
 use super::snapshot::RolloutSnapshot;
 use crate::codec::{self, CheckpointStore};
-use crate::learner::schedule::Progress;
 use crate::learner::objective::Clipped;
+use crate::learner::schedule::Progress;
 use crate::learner::{Applied, Learner, LearnerError, Outcome};
 use crate::telemetry::UpdateRecord;
 use crate::trajectory::{DropReason, Unroll, Version};
@@ -166,7 +166,7 @@ impl LearnerRole {
             Progress::new(self.learner.version().0, stop.updates),
             Progress::new(self.run.ledger.submitted_steps(), stop.env_steps),
         ]);
-        self.run.config.learner.schedule.at(progress)
+        self.run.config.learner.schedule.at(self.learner.version().0, progress)
     }
 
     /// Whether a fault of this kind strikes at the update in hand.

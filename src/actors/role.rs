@@ -42,7 +42,7 @@ pub enum RoleError {
     Learner(#[from] LearnerError),
     /// Generation failed.
     #[error(transparent)]
-    Generation(#[from] GenerateError),
+    Generation(Box<GenerateError>),
     /// Nothing is left to learn from.
     #[error("{0}")]
     Starved(String),
@@ -52,6 +52,12 @@ pub enum RoleError {
     /// A file of the run could not be written or read.
     #[error("{0}")]
     Files(String),
+}
+
+impl From<GenerateError> for RoleError {
+    fn from(error: GenerateError) -> Self {
+        Self::Generation(Box::new(error))
+    }
 }
 
 /// See the module's documentation.

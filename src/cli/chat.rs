@@ -28,7 +28,8 @@ pub(super) fn run(args: &ChatArgs) -> anyhow::Result<ExitCode> {
     let chats = tokenizer.has_template();
     let terminal = std::io::stdin().is_terminal();
     if terminal {
-        let how = if chats { "" } else { " (the model has no chat template: each line is continued as it is)" };
+        let how =
+            if chats { "" } else { " (the model has no chat template: each line is continued as it is)" };
         eprintln!("{} after {} updates{how}; end with Ctrl-D", args.run.display(), policy.version());
     }
     let system = args.system.iter().map(|text| Message::new("system", text));

@@ -25,8 +25,8 @@ pub use error::ConfigError;
 pub use load::{Source, load};
 pub use overrides::Override;
 pub use reference::reference;
-pub use workload::RunConfig;
 pub use token::{GenerateConfig, ModelConfig, TaskConfig, TokenConfig, TokenStopConfig, WarmupConfig};
+pub use workload::RunConfig;
 
 pub use crate::actors::{EvaluationConfig, Fault, InferenceConfig, RestartConfig};
 pub use crate::codec::CheckpointConfig;

@@ -124,7 +124,10 @@ impl TokenConfig {
             ));
         }
         if learner.loss.needs().teacher {
-            return Err(refuse(&["learner.loss.objective"], "distillation needs a teacher, which cannot be set yet"));
+            return Err(refuse(
+                &["learner.loss.objective"],
+                "distillation needs a teacher, which cannot be set yet",
+            ));
         }
         Ok(())
     }
@@ -159,7 +162,9 @@ impl TokenConfig {
     /// # Errors
     /// When its options are refused or its dataset cannot be read.
     pub fn make_task(&self, registry: &TaskRegistry) -> Result<Arc<dyn Task>, TrainError> {
-        registry.make(&self.task.name, &self.task.options, self.seed).map_err(|error| TrainError::Task(error.to_string()))
+        registry
+            .make(&self.task.name, &self.task.options, self.seed)
+            .map_err(|error| TrainError::Task(error.to_string()))
     }
 
     /// Refuses a model that does not fit the rest.

@@ -22,12 +22,12 @@ impl RunConfig {
     /// # Errors
     /// The first fault with its place; when tables of both workloads are there.
     pub fn read(source: &Source) -> Result<Self, ConfigError> {
-        let first = |names: [&'static str; 6]| {
-            names.into_iter().find(|name| source.document().contains_key(*name))
-        };
+        let first =
+            |names: [&'static str; 6]| names.into_iter().find(|name| source.document().contains_key(*name));
         match (first(CONTROL), first(TOKEN)) {
             (Some(control), Some(token)) => {
-                let why = "the one belongs to control runs, the other to token runs; a run is of one workload";
+                let why =
+                    "the one belongs to control runs, the other to token runs; a run is of one workload";
                 Err(source.error(&[control, token], why))
             }
             (None, Some(_)) => Ok(Self::Token(Box::new(source.read()?))),

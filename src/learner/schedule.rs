@@ -22,22 +22,27 @@ pub struct ScheduleConfig {
     pub learning_rate: f64,
     /// How it changes from there.
     pub kind: ScheduleKind,
+    /// Updates over which it rises to its full height first: optimisers that divide by a second moment take steps of
+    /// full length while they know that moment from a single gradient.
+    pub ramp_updates: u64,
 }
 
 impl Default for ScheduleConfig {
     fn default() -> Self {
-        Self { learning_rate: 4.8e-4, kind: ScheduleKind::Linear }
+        Self { learning_rate: 4.8e-4, kind: ScheduleKind::Linear, ramp_updates: 0 }
     }
 }
 
 impl ScheduleConfig {
-    /// The learning rate of an update, given how much of the run was done before it (0 at the first update).
+    /// The learning rate of an update, given how many were made before it and how much of the run was done.
     #[must_use]
-    pub fn at(&self, progress: Progress) -> f64 {
-        match self.kind {
-            ScheduleKind::Constant => self.learning_rate,
-            ScheduleKind::Linear => self.learning_rate * (1.0 - progress.fraction()),
-        }
+    pub fn at(&self, updates: u64, progress: Progress) -> f64 {
+        let ramp = (updates + 1) as f64 / (self.ramp_updates + 1) as f64;
+        let course = match self.kind {
+            ScheduleKind::Constant => 1.0,
+            ScheduleKind::Linear => 1.0 - progress.fraction(),
+        };
+        self.learning_rate * ramp.min(1.0) * course
     }
 }
 
@@ -75,15 +80,22 @@ mod tests {
 
     #[test]
     fn linear_falls_to_zero_at_the_end_and_stays_there() {
-        let schedule = ScheduleConfig { learning_rate: 8.0, kind: ScheduleKind::Linear };
-        let at = |done| schedule.at(Progress::new(done, Some(4)));
+        let schedule = ScheduleConfig { learning_rate: 8.0, ..ScheduleConfig::default() };
+        let at = |done| schedule.at(done, Progress::new(done, Some(4)));
         assert_eq!([at(0), at(1), at(4), at(5)], [8.0, 6.0, 0.0, 0.0]);
     }
 
     #[test]
+    fn the_ramp_rises_to_the_full_height_and_lets_the_course_go_on_from_there() {
+        let schedule = ScheduleConfig { learning_rate: 8.0, kind: ScheduleKind::Constant, ramp_updates: 3 };
+        let at = |done| schedule.at(done, Progress::new(done, None));
+        assert_eq!([at(0), at(1), at(3), at(9)], [2.0, 4.0, 8.0, 8.0]);
+    }
+
+    #[test]
     fn a_run_without_an_end_keeps_its_learning_rate() {
-        let schedule = ScheduleConfig { learning_rate: 8.0, kind: ScheduleKind::Linear };
-        assert_eq!(schedule.at(Progress::new(1_000_000, None)), 8.0);
+        let schedule = ScheduleConfig { learning_rate: 8.0, ..ScheduleConfig::default() };
+        assert_eq!(schedule.at(1_000_000, Progress::new(1_000_000, None)), 8.0);
     }
 
     #[test]

@@ -120,9 +120,9 @@ impl Scheduler {
         let mut commands = Vec::new();
         if self.started {
             if self.settings.whole_batches {
-                self.whole_batch(event, &mut commands)
+                self.whole_batch(event, &mut commands);
             } else {
-                self.stream(&mut commands)
+                self.stream(&mut commands);
             }
         }
         commands

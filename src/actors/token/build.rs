@@ -17,7 +17,7 @@ use super::run::{TokenRun, TokenRunParts};
 use crate::actors::checkpoint::{MAX_STATE_BYTES, files};
 use crate::actors::interrupt::Interrupt;
 use crate::actors::parameter_bus::{ParameterBus, Published};
-use crate::actors::queue::queue;
+use crate::actors::queue::{QueueReceiver, queue};
 use crate::actors::recorder::Recorder;
 use crate::actors::resume::newest_whole;
 use crate::actors::run_dir::RunDir;
@@ -28,10 +28,13 @@ use crate::config::TokenConfig;
 use crate::env::task::{Prompts, Split, Task};
 use crate::learner::LearnerError;
 use crate::learner::token::{TokenLearner, TokenLearnerState};
-use crate::schedule::{Scheduler, SchedulerSettings};
-use crate::telemetry::{Cadence, MetricsPosition, SampleWriter, TokenMetrics};
 use crate::policy::Parameters;
+use crate::schedule::{Scheduler, SchedulerSettings};
+use crate::telemetry::{Cadence, MetricsPosition, SampleWriter, TokenMetrics, TokenRecord};
 use crate::trajectory::{Amount, Group, Ledger, Trajectory, Version};
+
+/// One generator a device; the CPU is the only device yet.
+const GENERATORS: usize = 1;
 
 /// A run that is ready to start.
 pub(super) struct Prepared {
@@ -88,7 +91,7 @@ pub(super) fn build(
         model.decoder.config().context,
         prompts.clone(),
     );
-    let (learner, state) = match checkpoint {
+    let (learner, mut state) = match checkpoint {
         None => fresh(&config, &mut model, &prompts)?,
         Some(checkpoint) => resumed(&config, &model, checkpoint)?,
     };
@@ -106,8 +109,7 @@ pub(super) fn build(
         parameters: learner.parameters().deep_copy(&Device::Cpu).map_err(LearnerError::from)?,
         normalizer: None,
     };
-    let generators = 1;
-    let bus = Arc::new(ParameterBus::new(first, generators));
+    let bus = Arc::new(ParameterBus::new(first, GENERATORS));
     let plane = Arc::new(Plane::new(PlaneParts {
         task: Arc::clone(&task),
         tokenizer: Arc::clone(&model.tokenizer),
@@ -115,17 +117,19 @@ pub(super) fn build(
         context: model.decoder.config().context,
         drop_zero_variance: config.learner.drop_zero_variance,
         kept_versions: config.learner.forced_lag.unwrap_or(0) as usize,
-        generators,
+        generators: GENERATORS,
         queue: sender.clone(),
         prompts,
         scheduler: state.plane.scheduler.clone(),
         first: bus.latest(),
     }));
     let buffered = |trajectory: &Trajectory| ledger.adopt_buffered(trajectory.tokens.len() as u64);
-    plane.restore(state.plane.open, state.ordered, buffered).map_err(TrainError::Checkpoint)?;
+    plane
+        .restore(std::mem::take(&mut state.plane.open), state.ordered, buffered)
+        .map_err(TrainError::Checkpoint)?;
     let waker = Arc::clone(&plane);
     let wake = Box::new(move || waker.wake());
-    let grading = GradingPool::start(&config.grading, options.serial, Arc::clone(&task), generators, wake)
+    let grading = GradingPool::start(&config.grading, options.serial, Arc::clone(&task), GENERATORS, wake)
         .map_err(|error| TrainError::Task(format!("the grading threads cannot be started: {error}")))?;
     let run = Arc::new(TokenRun::new(TokenRunParts {
         stops: model.stops(&config.generate.stop),
@@ -140,6 +144,26 @@ pub(super) fn build(
         metrics: Arc::clone(metrics),
         queue: sender,
     }));
+    let generators = std::mem::take(&mut state.generators);
+    let learner =
+        learner_role(&run, learner, receiver, state, demonstrations, position, run_dir, options, interrupt)?;
+    let mut snapshots = generators;
+    snapshots.resize(GENERATORS, None);
+    Ok(Prepared { run, learner, generators: snapshots })
+}
+
+/// The learner's role with its files and what a checkpoint held for it.
+fn learner_role(
+    run: &Arc<TokenRun>,
+    learner: TokenLearner,
+    receiver: QueueReceiver<ReadyGroup>,
+    state: TokenRunState,
+    demonstrations: Demonstrations,
+    position: Option<MetricsPosition<TokenRecord>>,
+    run_dir: &RunDir,
+    options: &TrainOptions,
+    interrupt: &Interrupt,
+) -> Result<TokenLearnerRole, TrainError> {
     let telemetry = &run.config.telemetry;
     let cadence = if options.serial {
         Cadence::EveryUpdates(telemetry.serial_updates_per_line)
@@ -163,7 +187,7 @@ pub(super) fn build(
         group,
     };
     let carried: VecDeque<ReadyGroup> = state.queue.into_iter().map(adopt).collect();
-    let learner = TokenLearnerRole::new(TokenLearnerParts {
+    Ok(TokenLearnerRole::new(TokenLearnerParts {
         learner,
         queue: receiver,
         carried,
@@ -177,11 +201,8 @@ pub(super) fn build(
         },
         store: CheckpointStore::open(run_dir.checkpoints(), run.config.checkpoint.policy())?,
         interrupt: interrupt.clone(),
-        run: Arc::clone(&run),
-    });
-    let mut snapshots = state.generators;
-    snapshots.resize(generators, None);
-    Ok(Prepared { run, learner, generators: snapshots })
+        run: Arc::clone(run),
+    }))
 }
 
 fn new_learner(

@@ -86,13 +86,17 @@ impl Conversation {
         trajectory: &Trajectory,
     ) -> Result<Self, String> {
         let mut conversation = Self::new(problem);
-        while let Some(length) = trajectory.is_action[conversation.start..].iter().position(|&action| !action) {
+        while let Some(length) = trajectory.is_action[conversation.start..].iter().position(|&action| !action)
+        {
             let observed = conversation.start + length;
             let mut turn = trajectory.clone();
             turn.tokens.truncate(observed);
             conversation.end_turn(tokenizer, stop_strings, &turn);
             let Ok(Turn::Observe(said)) = respond(task, &conversation.problem, &conversation.turns) else {
-                return Err(format!("trajectory {}: the task no longer answers what it answered", trajectory.id));
+                return Err(format!(
+                    "trajectory {}: the task no longer answers what it answered",
+                    trajectory.id
+                ));
             };
             conversation.observe(tokenizer, &turn, said).map_err(|error| error.to_string())?;
             if conversation.start > trajectory.tokens.len() {

@@ -50,7 +50,11 @@ impl Demonstrations {
             match self.demonstration(epoch, index)? {
                 Some(group) => groups.push(group),
                 None if passed_over < MOST_PASSED_OVER => passed_over += 1,
-                None => return Err("the task demonstrates no answers to warm up with; set warmup.updates = 0".into()),
+                None => {
+                    return Err(
+                        "the task demonstrates no answers to warm up with; set warmup.updates = 0".into()
+                    );
+                }
             }
         }
         Ok(groups)
@@ -72,7 +76,8 @@ impl Demonstrations {
             match respond(&*self.task, &problem, &conversation.turns).map_err(|e| text(&e))? {
                 Turn::End => break,
                 Turn::Observe(said) => {
-                    let ids = conversation.observe(&self.tokenizer, &trajectory, said).map_err(|e| text(&e))?;
+                    let ids =
+                        conversation.observe(&self.tokenizer, &trajectory, said).map_err(|e| text(&e))?;
                     trajectory.push_observation(&ids, Version(0));
                 }
             }

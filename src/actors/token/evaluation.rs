@@ -148,7 +148,8 @@ pub fn evaluate_tokens(
         log_prob_noise: 0.0,
         ..config.clone()
     };
-    let mut engine = Engine::new(Arc::clone(decoder), weights, config, *seed).map_err(|error| error.to_string())?;
+    let mut engine =
+        Engine::new(Arc::clone(decoder), weights, config, *seed).map_err(|error| error.to_string())?;
     let mut conversations: BTreeMap<u32, Conversation> = BTreeMap::new();
     let mut answers: BTreeMap<u32, EvaluatedAnswer> = BTreeMap::new();
     let mut next = 0_u32;

@@ -79,7 +79,9 @@ impl Generator {
             .num_threads(config.threads)
             .thread_name(move |thread| format!("generator {index}.{thread}"))
             .build()
-            .map_err(|error| RoleError::Files(format!("the generator's threads cannot be started: {error}")))?;
+            .map_err(|error| {
+                RoleError::Files(format!("the generator's threads cannot be started: {error}"))
+            })?;
         let saved = snapshot.unwrap_or_default().begun.into_iter();
         let saved = saved.filter_map(|(trajectory, kv)| Some((trajectory.id, kv?))).collect();
         if incarnation > 0 {
@@ -241,7 +243,9 @@ impl Generator {
                 }
                 flight.conversation = Some(conversation);
                 if std::mem::take(&mut flight.held) {
-                    self.engine.observe(id, &ids)?;
+                    if let Some(finished) = self.engine.observe(id, &ids)? {
+                        self.turn_over(finished);
+                    }
                 } else {
                     trajectory.finish = None;
                     trajectory.push_observation(&ids, self.engine.version());
@@ -284,7 +288,9 @@ impl Generator {
                 tracing::error!("a trajectory was lost in a snapshot: {error}");
             }
         }
-        begun.extend(self.run.grading.trajectories(self.index).into_iter().map(|trajectory| (trajectory, None)));
+        begun.extend(
+            self.run.grading.trajectories(self.index).into_iter().map(|trajectory| (trajectory, None)),
+        );
         GeneratorSnapshot { incarnation: self.incarnation, begun }
     }
 

@@ -182,8 +182,12 @@ impl GradingPool {
     pub fn trajectories(&self, generator: usize) -> Vec<Trajectory> {
         let state = self.shared.lock();
         let judged = state.judged[generator].iter().map(|judged| &judged.answer);
-        let answers = state.waiting.iter().chain(state.running.iter().map(|running| &running.answer)).chain(judged);
-        answers.filter(|answer| answer.generator == generator).map(|answer| answer.trajectory.clone()).collect()
+        let answers =
+            state.waiting.iter().chain(state.running.iter().map(|running| &running.answer)).chain(judged);
+        answers
+            .filter(|answer| answer.generator == generator)
+            .map(|answer| answer.trajectory.clone())
+            .collect()
     }
 
     /// Forgets what a generator had here, when it was lost.

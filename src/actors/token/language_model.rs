@@ -58,7 +58,7 @@ impl LanguageModel {
             let tokenizer = Tokenizer::characters(&alphabet).map_err(|error| refuse(&error))?;
             let context = config.model.context.unwrap_or(config.model.decoder.context);
             let vocabulary = tokenizer.vocabulary_size();
-            let shape = DecoderConfig { vocabulary, value_head, context, ..config.model.decoder.clone() };
+            let shape = DecoderConfig { vocabulary, context, value_head, ..config.model.decoder.clone() };
             let decoder = Decoder::new(shape, &Device::Cpu).map_err(|error| refuse(&error))?;
             return Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: None });
         };
@@ -77,8 +77,9 @@ impl LanguageModel {
         let folder = run_dir.join(Self::FOLDER);
         let refuse = |error: &dyn std::fmt::Display| TrainError::Model(error.to_string());
         let path = folder.join(Self::SHAPE);
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| refuse(&format!("cannot read {}: {error}; is this the directory of a token run?", path.display())))?;
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            refuse(&format!("cannot read {}: {error}; is this the directory of a token run?", path.display()))
+        })?;
         let shape: DecoderConfig =
             serde_json::from_str(&text).map_err(|error| refuse(&format!("{}: {error}", path.display())))?;
         let tokenizer = Tokenizer::from_folder(&folder).map_err(|error| refuse(&error))?;
@@ -114,7 +115,8 @@ impl LanguageModel {
     /// When a file cannot be written.
     pub fn save_description(&self, run_dir: &Path) -> Result<(), TrainError> {
         let folder = run_dir.join(Self::FOLDER);
-        let refuse = |error: &dyn std::fmt::Display| TrainError::Model(format!("{}: {error}", folder.display()));
+        let refuse =
+            |error: &dyn std::fmt::Display| TrainError::Model(format!("{}: {error}", folder.display()));
         std::fs::create_dir_all(&folder).map_err(|error| refuse(&error))?;
         let shape = serde_json::to_string_pretty(self.decoder.config()).map_err(|error| refuse(&error))?;
         write_atomically(&folder.join(Self::SHAPE), shape.as_bytes()).map_err(|error| refuse(&error))?;
@@ -129,7 +131,8 @@ impl LanguageModel {
 fn expand(path: &Path) -> Result<PathBuf, String> {
     let Some(text) = path.to_str() else { return Ok(path.to_owned()) };
     let variable = |name: &str| {
-        std::env::var(name).map_err(|_| format!("model.path = \"{text}\": the environment has no variable {name}"))
+        std::env::var(name)
+            .map_err(|_| format!("model.path = \"{text}\": the environment has no variable {name}"))
     };
     if let Some(rest) = text.strip_prefix("~/") {
         return Ok(Path::new(&variable("HOME")?).join(rest));
@@ -150,6 +153,8 @@ mod tests {
         assert_eq!(expand(Path::new("~/models/a")).unwrap(), Path::new(&home).join("models/a"));
         assert_eq!(expand(Path::new("${HOME}/a")).unwrap(), PathBuf::from(format!("{home}/a")));
         assert_eq!(expand(Path::new("plain/~/a")).unwrap(), Path::new("plain/~/a"));
-        assert!(expand(Path::new("${NO_SUCH_VARIABLE_HERE}/a")).unwrap_err().contains("NO_SUCH_VARIABLE_HERE"));
+        assert!(
+            expand(Path::new("${NO_SUCH_VARIABLE_HERE}/a")).unwrap_err().contains("NO_SUCH_VARIABLE_HERE")
+        );
     }
 }

@@ -173,7 +173,7 @@ impl TokenLearnerRole {
     fn begin(&mut self) -> Result<(), RoleError> {
         self.begun = true;
         if !self.journal.started {
-            self.learner.begin().map_err(LearnerError::from)?;
+            self.learner.begin()?;
             self.publish_first()?;
             self.journal.started = true;
             if self.run.config.evaluation.initial && self.run.config.evaluation.every_updates.is_some() {
@@ -247,7 +247,7 @@ impl TokenLearnerRole {
             Progress::new(self.learner.version().0, stop.updates),
             Progress::new(self.run.ledger.submitted_steps(), stop.tokens),
         ]);
-        self.run.config.learner.schedule.at(progress)
+        self.run.config.learner.schedule.at(self.learner.version().0, progress)
     }
 
     /// Whether a fault of this kind strikes at the update in hand.
@@ -330,8 +330,10 @@ impl TokenLearnerRole {
         let lengths = || members().map(|member| member.tokens.len());
         record.response_length_mean = Some(lengths().sum::<usize>() as f64 / all);
         record.response_length_max = lengths().max().map(|length| length as u64);
-        record.prompt_length_mean = Some(members().map(|member| member.prompt.len()).sum::<usize>() as f64 / all);
-        let cut = members().filter(|member| member.finish.is_some_and(|finish| !finish.is_terminal())).count();
+        record.prompt_length_mean =
+            Some(members().map(|member| member.prompt.len()).sum::<usize>() as f64 / all);
+        let cut =
+            members().filter(|member| member.finish.is_some_and(|finish| !finish.is_terminal())).count();
         record.truncated_fraction = Some(cut as f64 / all);
         let turns = |member: &crate::trajectory::Trajectory| {
             member.is_action.chunk_by(|a, b| a == b).filter(|run| run[0]).count()
@@ -391,7 +393,12 @@ impl TokenLearnerRole {
                 prompt: tokenizer.decode(&member.prompt),
                 completion: tokenizer.decode(&member.tokens),
                 reward: member.reward.as_ref().map(|reward| reward.value),
-                answer: self.run.task.problem(crate::env::task::Split::Train, group.prompt).ok().map(|p| p.answer),
+                answer: self
+                    .run
+                    .task
+                    .problem(crate::env::task::Split::Train, group.prompt)
+                    .ok()
+                    .map(|p| p.answer),
                 finish: member.finish,
                 tokens: member.tokens.len() as u64,
             };
@@ -421,7 +428,8 @@ impl TokenLearnerRole {
     pub fn evaluate(&mut self, problems: usize) -> Result<Option<TokenEvaluation>, RoleError> {
         let latest = self.run.bus.latest();
         let weights = Weights::new(Arc::new(latest.parameters.clone()), latest.version);
-        let sampling = Sampling { temperature: self.run.config.evaluation.temperature, ..Sampling::default() };
+        let sampling =
+            Sampling { temperature: self.run.config.evaluation.temperature, ..Sampling::default() };
         let examinee = Self::examinee(&self.run);
         let interrupt = self.interrupt.clone();
         let result = self.learner.with_threads(|| {
@@ -445,7 +453,8 @@ impl TokenLearnerRole {
     }
 
     fn evaluate_now(&mut self) -> Result<(), RoleError> {
-        if let Some(evaluation) = self.evaluate(self.run.config.evaluation.problems)? {
+        let evaluation = self.evaluate(self.run.config.evaluation.problems)?;
+        if let Some(evaluation) = evaluation.filter(|evaluation| evaluation.graded() > 0) {
             self.journal.evaluated(evaluation.mean());
             self.record.eval_mean = Some(evaluation.mean());
         }
@@ -521,8 +530,13 @@ impl Learning for TokenLearnerRole {
         let failed =
             |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
         let standing = self.queue.drain();
-        let waiting: Vec<Group> =
-            self.batch.iter().chain(&self.carried).chain(&standing).map(|ready| ready.group.clone()).collect();
+        let waiting: Vec<Group> = self
+            .batch
+            .iter()
+            .chain(&self.carried)
+            .chain(&standing)
+            .map(|ready| ready.group.clone())
+            .collect();
         // Back where it stood, so that a checkpoint makes no room in the queue.
         let displaced = standing.into_iter().filter_map(|ready| self.run.put_back(ready));
         self.carried.extend(displaced);

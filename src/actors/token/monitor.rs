@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::run::TokenRun;
 use crate::actors::threaded::Observer;
-use crate::telemetry::{Progress, TokenProgress, TokenRunStatus, StatusBoard};
+use crate::telemetry::{Progress, StatusBoard, TokenProgress, TokenRunStatus};
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -97,7 +97,12 @@ impl Observer for TokenMonitor {
             fraction_done: fractions.into_iter().flatten().reduce(f64::max).map(|fraction| fraction.min(1.0)),
         };
         self.progress.update(&snapshot);
-        let status = TokenRunStatus { progress: snapshot, ledger: ledger.into(), restarts: run.restarts(), ..self.board.get() };
+        let status = TokenRunStatus {
+            progress: snapshot,
+            ledger: ledger.into(),
+            restarts: run.restarts(),
+            ..self.board.get()
+        };
         self.board.set(status);
         self.last = Some(totals);
     }

@@ -443,7 +443,8 @@ impl Plane {
             Ok((problem, ids)) => {
                 let key = (epoch, prompt);
                 let rest = members(key, 0, &ids.into(), self.group_size);
-                let open = Open { problem: Arc::new(problem), members: BTreeMap::new(), owner: None, attempt: 0 };
+                let open =
+                    Open { problem: Arc::new(problem), members: BTreeMap::new(), owner: None, attempt: 0 };
                 state.open.insert(key, open);
                 state.waiting.push_back((key, rest));
             }
@@ -453,8 +454,12 @@ impl Plane {
     fn complete(&self, state: &mut State, key: GroupKey, open: Open) {
         let (trajectories, tickets): (Vec<_>, Vec<_>) =
             open.members.into_values().map(|ended| (ended.trajectory, ended.ticket)).unzip();
-        let group =
-            Group { epoch: key.0, prompt: key.1, source: Arc::clone(&open.problem.source), members: trajectories };
+        let group = Group {
+            epoch: key.0,
+            prompt: key.1,
+            source: Arc::clone(&open.problem.source),
+            members: trajectories,
+        };
         let queued_at = Version(state.scheduler.admission().version());
         let ready = ReadyGroup { group, tickets, queued_at };
         let rewards: Vec<f64> = ready.group.rewards().into_iter().flatten().collect();

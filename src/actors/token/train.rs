@@ -17,7 +17,8 @@ use crate::actors::train_error::TrainError;
 use crate::config::TokenConfig;
 use crate::env::task::TaskRegistry;
 use crate::telemetry::{
-    MetricsServer, Progress, RunOutcome, StatusBoard, TokenMetrics, TokenRunStatus, TokenSummary, write_report,
+    MetricsServer, Progress, RunOutcome, StatusBoard, TokenMetrics, TokenRunStatus, TokenSummary,
+    write_report,
 };
 
 /// Trains until a stop condition, a signal or a failure; the summary is also in the run directory. A run that failed
@@ -116,10 +117,10 @@ fn conclude(
         let problems = run.config.evaluation.final_problems;
         if status == RunOutcome::Completed && problems > 0 {
             match role.evaluate(problems) {
-                Ok(None) => {}
-                Ok(Some(evaluation)) => {
+                Ok(Some(evaluation)) if evaluation.graded() > 0 => {
                     summary.eval_mean = Some(evaluation.mean());
                 }
+                Ok(_) => {}
                 Err(error) => {
                     (status, cause) =
                         (RunOutcome::Failed, format!("evaluation of the final parameters: {error}"));
@@ -146,4 +147,3 @@ fn conclude(
     write_report(run_dir.path())?;
     Ok(summary)
 }
-

@@ -113,7 +113,8 @@ fn rounds(
         }
         for index in 0..seats.len() {
             if let Err(status) = seats[index].step(run) {
-                let cause = format!("generator {index} failed more often than supervision allows; last: {status}");
+                let cause =
+                    format!("generator {index} failed more often than supervision allows; last: {status}");
                 save(learner, seats)?;
                 return Ok(Ending::Failed(cause));
             }

@@ -10,6 +10,7 @@
 //! prompt that stands in both splits, and an answer that the verifier cannot use, make a line bad.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -18,12 +19,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::contract::{Completion, Problem, Prompt, Split, Task};
-use crate::trajectory::Message;
 use super::error::{GradeError, TaskError};
 use super::held_out::hash;
 use super::options::TaskOptions;
 use super::registry::TaskEntry;
 use super::verify::{Verifier, VerifierConfig};
+use crate::trajectory::Message;
 use crate::trajectory::Reward;
 
 /// How many bad lines are remembered word for word.
@@ -317,6 +318,19 @@ impl Task for Dataset {
 
     fn grade(&self, problem: &Problem, completion: &Completion<'_>) -> Result<Reward, GradeError> {
         self.verifier.verify(&problem.answer, completion.reply()).map(Reward::of)
+    }
+
+    fn alphabet(&self) -> Option<String> {
+        let characters = self.train.iter().chain(&self.evaluation).flat_map(|problem| {
+            let texts: Vec<&str> = match &problem.prompt {
+                Prompt::Text(text) => vec![text],
+                Prompt::Messages(messages) => {
+                    messages.iter().map(|message| message.content.as_str()).collect()
+                }
+            };
+            texts.into_iter().flat_map(str::chars).chain(problem.answer.chars()).collect::<Vec<char>>()
+        });
+        Some(characters.collect::<BTreeSet<char>>().into_iter().collect())
     }
 }
 

@@ -54,7 +54,8 @@ impl Tally {
         let moments = |value: &dyn Fn(usize) -> f64| {
             let count = chosen().count();
             let mean = chosen().map(value).sum::<f64>() / count.max(1) as f64;
-            let variance = chosen().map(|token| (value(token) - mean).powi(2)).sum::<f64>() / count.max(1) as f64;
+            let variance =
+                chosen().map(|token| (value(token) - mean).powi(2)).sum::<f64>() / count.max(1) as f64;
             (count > 0).then_some((mean, variance))
         };
         let advantages = moments(&|token| f64::from(flat.advantages[token]));

@@ -29,10 +29,8 @@ mod settings;
 mod update;
 mod value_loss;
 
-pub use applied::TokenApplied;
-pub use settings::{CriticConfig, TokenLearnerConfig};
-pub use update::{LogProbDifferences, TokenLearner, TokenLearnerState, TokenOutcome};
 pub use aggregate::{Aggregation, Denominators, Totals};
+pub use applied::TokenApplied;
 pub use batch::{Needs, Shape, TokenBatch};
 pub use diagnostics::{Diagnostics, Figure};
 pub use error::TokenLossError;
@@ -46,6 +44,8 @@ pub use objective::{
 };
 pub use pairs::Pair;
 pub use reference_kl::{KlEstimator, ReferenceKlConfig, reference_kl_rewards};
+pub use settings::{CriticConfig, TokenLearnerConfig};
+pub use update::{LogProbDifferences, TokenLearner, TokenLearnerState, TokenOutcome};
 pub use value_loss::{TokenValueClip, TokenValueLoss, token_value_loss};
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ impl Default for TokenLearnerConfig {
             epochs: 1,
             minibatches: 1,
             optimizer: OptimizerConfig::Adamw(AdamwConfig { weight_decay: 0.0, ..AdamwConfig::default() }),
-            schedule: ScheduleConfig { learning_rate: 1e-4, kind: ScheduleKind::Constant },
+            schedule: ScheduleConfig { learning_rate: 1e-4, kind: ScheduleKind::Constant, ramp_updates: 10 },
             clip_norm: Some(1.0),
             microbatch_tokens: 1024,
             checkpointing: Checkpointing::default(),

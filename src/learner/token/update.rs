@@ -16,7 +16,7 @@ use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
 
 use super::advantage::{RewardBaseline, TokenAdvantageConfig};
-use super::applied::{TokenApplied, Tally};
+use super::applied::{Tally, TokenApplied};
 use super::flat::Flat;
 use super::settings::TokenLearnerConfig;
 use super::{
@@ -240,8 +240,7 @@ impl TokenLearner {
         abandon: &(dyn Fn() -> bool + Sync),
     ) -> Result<TokenOutcome, LearnerError> {
         let threads = Arc::clone(&self.threads);
-        let outcome =
-            with_threads(&threads, || self.attempt(groups, learning_rate, poison, abandon))?;
+        let outcome = with_threads(&threads, || self.attempt(groups, learning_rate, poison, abandon))?;
         match outcome {
             Ok(tally) => {
                 self.state.version = self.state.version.next();
@@ -286,7 +285,8 @@ impl TokenLearner {
                 // After the first step there is no way back.
                 let first = epoch == 0 && index == 0;
                 let may_abandon: &(dyn Fn() -> bool + Sync) = if first { abandon } else { &|| false };
-                let outcome = self.minibatch(groups, &flat, part, learning_rate, poison, may_abandon, &mut tally)?;
+                let outcome =
+                    self.minibatch(groups, &flat, part, learning_rate, poison, may_abandon, &mut tally)?;
                 if let Err(stopped) = outcome {
                     if first {
                         self.state.baseline = baseline;
@@ -397,7 +397,11 @@ impl TokenLearner {
                             action_mask: &flat.mask[row.clone()],
                             terminal_reward: reward.unwrap_or(0.0) as f32,
                             // An answer that was cut off might have gone on: its last value stands for the rest.
-                            bootstrap: if cut_off && self.config.critic.bootstrap_truncated { last } else { 0.0 },
+                            bootstrap: if cut_off && self.config.critic.bootstrap_truncated {
+                                last
+                            } else {
+                                0.0
+                            },
                         },
                     )?;
                     advantages.extend(found.advantages_policy);
@@ -484,7 +488,8 @@ impl TokenLearner {
                     entries.iter().zip(values).for_each(|(&entry, &value)| full[entry] = value);
                     full
                 };
-                let gather = |values: &[f32]| entries.iter().map(|&entry| values[entry]).collect::<Vec<f32>>();
+                let gather =
+                    |values: &[f32]| entries.iter().map(|&entry| values[entry]).collect::<Vec<f32>>();
                 let mut wanted = ScoreGradients::default();
                 match (&known, &selected) {
                     (Some(loss), _) => {
@@ -512,9 +517,7 @@ impl TokenLearner {
                 }
                 if let Some((critic, weights)) = &value_weights {
                     let values = full(&scores.values);
-                    let clip = critic
-                        .clip
-                        .map(|range| TokenValueClip { old_values: &small.values, range });
+                    let clip = critic.clip.map(|range| TokenValueClip { old_values: &small.values, range });
                     let weights = weights.select(&rows)?;
                     let targets = &small.value_targets;
                     let loss = token_value_loss(&small.shape(), &weights, &values, targets, clip)?;
@@ -591,12 +594,7 @@ impl TokenLearner {
 }
 
 /// Scores of packs as one flat array, 0 where nothing is predicted.
-fn spread(
-    flat: &Flat,
-    packs: &[Pack],
-    scores: &[Scores],
-    values: impl Fn(&Scores) -> &Vec<f32>,
-) -> Vec<f32> {
+fn spread(flat: &Flat, packs: &[Pack], scores: &[Scores], values: impl Fn(&Scores) -> &Vec<f32>) -> Vec<f32> {
     let mut spread = vec![0.0; flat.tokens()];
     for (pack, scores) in packs.iter().zip(scores) {
         for (place, value) in pack.places.iter().zip(values(scores)) {

@@ -36,7 +36,7 @@ fn config(case: &Case) -> OptimizerConfig {
 
 fn schedule(case: &Case, linear: bool) -> ScheduleConfig {
     let kind = if linear { ScheduleKind::Linear } else { ScheduleKind::Constant };
-    ScheduleConfig { learning_rate: case.param("lr"), kind }
+    ScheduleConfig { learning_rate: case.param("lr"), kind, ramp_updates: 0 }
 }
 
 fn optimizer<F: Real + WithDType>(case: &Case) -> anyhow::Result<Figures> {
@@ -49,7 +49,7 @@ fn optimizer<F: Real + WithDType>(case: &Case) -> anyhow::Result<Figures> {
     let schedule = schedule(case, total.is_some());
     let (mut rates, mut norms, mut after) = (Vec::new(), Vec::new(), Vec::new());
     for gradients in case.input("grads").as_array().expect("a list of updates") {
-        let rate = schedule.at(Progress::new(optimizer.updates(), total));
+        let rate = schedule.at(optimizer.updates(), Progress::new(optimizer.updates(), total));
         let report = optimizer.step_with(&tensors::<F>(gradients)?, rate, case.bound("clip_norm"))?;
         rates.push(Some(rate));
         norms.push(Some(report.gradient_norm));
@@ -89,8 +89,10 @@ fn clip<F: Real + WithDType>(case: &Case) -> anyhow::Result<Figures> {
 fn linear_rate(case: &Case) -> Figures {
     let total = Some(case.param("total_steps") as u64);
     let schedule = schedule(case, true);
-    let rates =
-        case.numbers("steps").into_iter().map(|step| Some(schedule.at(Progress::new(step as u64, total))));
+    let rates = case
+        .numbers("steps")
+        .into_iter()
+        .map(|step| Some(schedule.at(step as u64, Progress::new(step as u64, total))));
     vec![("lr", rates.collect())]
 }
 

@@ -25,10 +25,10 @@ pub use strings::{StringOptions, StringTask, Transform};
 use serde::Deserialize;
 
 use super::contract::{Prompt, Task};
-use crate::trajectory::Message;
 use super::error::TaskError;
 use super::options::TaskOptions;
 use super::registry::{TaskEntry, TaskRegistry};
+use crate::trajectory::Message;
 
 /// How a problem is put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
