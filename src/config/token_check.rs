@@ -123,6 +123,12 @@ impl TokenConfig {
                 format!("{} groups cannot be cut into {} parts", learner.prompts, learner.minibatches),
             ));
         }
+        if learner.replay_experts && !self.generate.engine.record_experts {
+            return Err(refuse(
+                &["learner.replay_experts", "generate.engine.record_experts"],
+                "experts that are not recorded cannot be replayed",
+            ));
+        }
         if learner.loss.needs().teacher {
             return Err(refuse(
                 &["learner.loss.objective"],

@@ -14,3 +14,4 @@ mod resuming;
 mod serial;
 mod shutdown;
 mod support;
+mod tokens;

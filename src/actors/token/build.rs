@@ -54,14 +54,21 @@ pub(super) struct TokenCheckpoint {
     pub(super) parameters: Vec<(String, Tensor)>,
     optimizer: Vec<(String, Tensor)>,
     reference: Option<Vec<(String, Tensor)>>,
+    /// Older versions that are still generated with, the latest first.
+    older: Vec<(Version, Vec<(String, Tensor)>)>,
 }
 
 /// Reads the newest whole checkpoint of a token run.
 pub(super) fn load(reader: &CheckpointReader) -> Result<Option<TokenCheckpoint>, TrainError> {
     let Some(loaded) = newest_whole(reader)? else { return Ok(None) };
-    let tensors = |name| Ok::<_, CodecError>(tensors_from_bytes(loaded.file(name)?, &Device::Cpu)?.tensors);
+    let tensors =
+        |name: &str| Ok::<_, CodecError>(tensors_from_bytes(loaded.file(name)?, &Device::Cpu)?.tensors);
+    let state: TokenRunState = codec::decode(TOKEN_RUN_STATE, loaded.file(files::STATE)?, MAX_STATE_BYTES)?;
+    let versions = state.older_versions.iter();
+    let older = versions.map(|&version| Ok((version, tensors(&own_files::older(version))?)));
     Ok(Some(TokenCheckpoint {
-        state: codec::decode(TOKEN_RUN_STATE, loaded.file(files::STATE)?, MAX_STATE_BYTES)?,
+        older: older.collect::<Result<_, CodecError>>()?,
+        state,
         parameters: tensors(files::PARAMETERS)?,
         optimizer: tensors(files::OPTIMIZER)?,
         reference: tensors(own_files::REFERENCE).ok(),
@@ -78,10 +85,15 @@ pub(super) fn build(
     options: &TrainOptions,
     interrupt: &Interrupt,
 ) -> Result<Prepared, TrainError> {
-    let checkpoint = if options.resume { load(&CheckpointReader::new(run_dir.checkpoints()))? } else { None };
+    let mut checkpoint =
+        if options.resume { load(&CheckpointReader::new(run_dir.checkpoints()))? } else { None };
     if options.resume && checkpoint.is_none() {
         eprintln!("no checkpoint in {}; starting anew", run_dir.path().display());
     }
+    let older =
+        checkpoint.as_mut().map(|checkpoint| std::mem::take(&mut checkpoint.older)).unwrap_or_default();
+    let older = older.into_iter().map(|(version, tensors)| published(&model, version, tensors));
+    let older = older.collect::<Result<Vec<_>, _>>()?;
     let position = checkpoint.as_ref().map(|checkpoint| checkpoint.state.metrics.clone());
     let mut prompts = Prompts::new(task.len(Split::Train), config.task.shuffle, config.seed)
         .map_err(|error| TrainError::Task(error.to_string()))?;
@@ -116,12 +128,11 @@ pub(super) fn build(
         group_size: config.learner.group_size,
         context: model.decoder.config().context,
         drop_zero_variance: config.learner.drop_zero_variance,
-        kept_versions: config.learner.forced_lag.unwrap_or(0) as usize,
         generators: GENERATORS,
         queue: sender.clone(),
         prompts,
         scheduler: state.plane.scheduler.clone(),
-        first: bus.latest(),
+        history: std::iter::once(bus.latest()).chain(older).collect(),
     }));
     let buffered = |trajectory: &Trajectory| ledger.adopt_buffered(trajectory.tokens.len() as u64);
     plane
@@ -231,6 +242,7 @@ fn fresh(
         journal: TokenJournal::default(),
         metrics: MetricsPosition::default(),
         samples: 0,
+        older_versions: Vec::new(),
         ledger: Ledger::default().snapshot(),
         plane: PlaneSnapshot {
             scheduler: Scheduler::new(settings),
@@ -250,7 +262,7 @@ fn resumed(
     model: &LanguageModel,
     checkpoint: TokenCheckpoint,
 ) -> Result<(TokenLearner, TokenRunState), TrainError> {
-    let TokenCheckpoint { mut state, parameters, optimizer, reference } = checkpoint;
+    let TokenCheckpoint { mut state, parameters, optimizer, reference, older: _ } = checkpoint;
     let misfit = |error: &dyn std::fmt::Display| TrainError::Checkpoint(error.to_string());
     let layout = model.decoder.layout();
     let parameters = layout.adopt(parameters, &Device::Cpu).map_err(|error| misfit(&error))?;
@@ -279,6 +291,18 @@ fn resumed(
     Ok((learner, state))
 }
 
+/// A version of a checkpoint, published again.
+fn published(
+    model: &LanguageModel,
+    version: Version,
+    tensors: Vec<(String, Tensor)>,
+) -> Result<Arc<Published>, TrainError> {
+    let parameters = model.decoder.layout().adopt(tensors, &Device::Cpu);
+    let parameters = parameters.and_then(|parameters| parameters.deep_copy(&Device::Cpu));
+    let parameters = parameters.map_err(|error| TrainError::Checkpoint(error.to_string()))?;
+    Ok(Arc::new(Published { version, parameters, normalizer: None }))
+}
+
 /// Books what the checkpoint's ledger calls live or buffered but its contents do not bring back.
 fn write_off_lost(ledger: &Ledger, state: &TokenRunState) {
     let minus = |total: Amount, kept: Amount| Amount {
@@ -291,8 +315,7 @@ fn write_off_lost(ledger: &Ledger, state: &TokenRunState) {
             steps: sum.steps + trajectory.tokens.len() as u64,
         })
     };
-    let begun = |t: &&Trajectory| !t.tokens.is_empty();
-    let live = sum(&mut state.plane.open.iter().flat_map(|open| &open.begun).filter(begun));
+    let live = sum(&mut state.plane.open.iter().flat_map(|open| &open.begun));
     let ended = state.plane.open.iter().flat_map(|open| &open.ended);
     let buffered = sum(&mut state.queue.iter().flat_map(|group| &group.members).chain(ended));
     ledger.write_off(minus(state.ledger.live, live), minus(state.ledger.buffered, buffered));

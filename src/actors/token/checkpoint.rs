@@ -8,7 +8,7 @@ use super::plane::PlaneSnapshot;
 use crate::codec::Kind;
 use crate::learner::token::TokenLearnerState;
 use crate::telemetry::{MetricsPosition, TokenRecord};
-use crate::trajectory::{Group, LedgerSnapshot};
+use crate::trajectory::{Group, LedgerSnapshot, Version};
 
 /// What the envelope of a [`TokenRunState`] says it holds.
 pub const TOKEN_RUN_STATE: Kind = Kind::new(*b"TOKS");
@@ -24,6 +24,8 @@ pub struct TokenRunState {
     pub metrics: MetricsPosition<TokenRecord>,
     /// Answers written to `samples.jsonl`.
     pub samples: u64,
+    /// Versions before the learner's that are still generated with, the latest first; each has a file of its own.
+    pub older_versions: Vec<Version>,
     /// The account; what it calls live and buffered is in the fields below, or else lost.
     pub ledger: LedgerSnapshot,
     /// Schedule, next problem, groups that are not complete.
@@ -40,4 +42,10 @@ pub struct TokenRunState {
 pub mod files {
     /// Parameters of the reference policy, where there is one.
     pub const REFERENCE: &str = "reference.safetensors";
+
+    /// Parameters of a version before the learner's.
+    #[must_use]
+    pub fn older(version: crate::trajectory::Version) -> String {
+        format!("version-{version}.safetensors")
+    }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conversation::Conversation;
 use super::grading::{Answer, Judged, Verdict};
-use super::plane::{Ended, Job};
+use super::plane::{Ended, Job, Member};
 use super::run::TokenRun;
 use crate::actors::role::{Role, RoleError, Turn};
 use crate::generate::{Engine, Finished, Interrupt, Paused, Request, ResumeMode, SavedKv};
@@ -142,14 +142,13 @@ impl Generator {
     }
 
     fn begin(&mut self, job: Job) -> Result<(), RoleError> {
-        for trajectory in job.members {
+        for Member { trajectory, begun } in job.members {
             let id = trajectory.id;
-            let resumed = !trajectory.tokens.is_empty();
             let tokens = trajectory.tokens.len();
             let ledger = &self.run.ledger;
-            let ticket = if resumed { ledger.adopt_live(tokens as u64) } else { ledger.begin() };
+            let ticket = if begun { ledger.adopt_live(tokens as u64) } else { ledger.begin() };
             let problem = Arc::clone(&job.problem);
-            let conversation = if resumed {
+            let conversation = if begun {
                 let (task, tokenizer) = (&*self.run.task, &*self.run.tokenizer);
                 Conversation::replay(problem, task, tokenizer, &self.run.stops.strings, &trajectory)
                     .map_err(RoleError::Files)?

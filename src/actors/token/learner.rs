@@ -546,7 +546,9 @@ impl Learning for TokenLearnerRole {
             .flat_map(|snapshot| snapshot.begun.iter().map(|(trajectory, _)| trajectory.clone()))
             .collect();
         let (plane, ordered) = self.run.plane.snapshot(&begun);
+        let older = self.run.plane.older_versions();
         let state = TokenRunState {
+            older_versions: older.iter().map(|published| published.version).collect(),
             learner: self.learner.state().clone(),
             journal: self.journal.clone(),
             metrics: self.recorder.position().map_err(|e| failed(&e))?,
@@ -565,12 +567,16 @@ impl Learning for TokenLearnerRole {
         };
         let optimizer = self.learner.optimizer().state().map_err(LearnerError::from)?;
         let mut contents = vec![
-            (files::STATE, codec::encode(TOKEN_RUN_STATE, &state).map_err(|e| failed(&e))?),
-            (files::PARAMETERS, tensors(&detached(self.learner.parameters()))?),
-            (files::OPTIMIZER, tensors(&optimizer)?),
+            (files::STATE.to_owned(), codec::encode(TOKEN_RUN_STATE, &state).map_err(|e| failed(&e))?),
+            (files::PARAMETERS.to_owned(), tensors(&detached(self.learner.parameters()))?),
+            (files::OPTIMIZER.to_owned(), tensors(&optimizer)?),
         ];
         if let Some(reference) = self.learner.reference() {
-            contents.push((own_files::REFERENCE, tensors(&detached(reference))?));
+            contents.push((own_files::REFERENCE.to_owned(), tensors(&detached(reference))?));
+        }
+        for published in &older {
+            let name = own_files::older(published.version);
+            contents.push((name, tensors(&detached(&published.parameters))?));
         }
         let best = self.run.config.checkpoint.best && self.journal.is_best();
         self.store.save(version.0, &contents, best).map_err(|e| failed(&e))?;

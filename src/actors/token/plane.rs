@@ -37,8 +37,17 @@ pub struct Job {
     pub key: GroupKey,
     /// The problem.
     pub problem: Arc<Problem>,
-    /// Members that are still to be generated; some may have begun, in an earlier session of a resumed run.
-    pub members: Vec<Trajectory>,
+    /// Members that are still to be generated.
+    pub members: Vec<Member>,
+}
+
+/// A member that is still to be generated.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// What there is of it.
+    pub trajectory: Trajectory,
+    /// Whether an earlier session of a resumed run had it in hand: the ledger knows of it already.
+    pub begun: bool,
 }
 
 /// A member that has ended and was graded, or could not be.
@@ -82,8 +91,6 @@ pub struct PlaneParts {
     pub context: usize,
     /// Whether groups whose rewards are all alike are dropped and refilled.
     pub drop_zero_variance: bool,
-    /// Older versions that are kept for a forced lag.
-    pub kept_versions: usize,
     /// Generators.
     pub generators: usize,
     /// The learner's queue.
@@ -92,8 +99,9 @@ pub struct PlaneParts {
     pub prompts: Prompts,
     /// The schedule.
     pub scheduler: Scheduler,
-    /// The initial policy, or that of a checkpoint.
-    pub first: Arc<Published>,
+    /// The initial policy, or that of a checkpoint with the older versions that are still generated with; the latest
+    /// first.
+    pub history: VecDeque<Arc<Published>>,
 }
 
 /// What became of groups, counted since the process began.
@@ -148,7 +156,7 @@ struct State {
     prompts: Prompts,
     open: BTreeMap<GroupKey, Open>,
     /// Groups that wait for a generator, in order of their dispatch.
-    waiting: VecDeque<(GroupKey, Vec<Trajectory>)>,
+    waiting: VecDeque<(GroupKey, Vec<Member>)>,
     /// Groups that were ordered and have no problem yet.
     ordered: u64,
     history: VecDeque<Arc<Published>>,
@@ -165,7 +173,6 @@ pub struct Plane {
     group_size: usize,
     context: usize,
     drop_zero_variance: bool,
-    kept_versions: usize,
     generators: usize,
     queue: QueueSender<ReadyGroup>,
     state: Mutex<State>,
@@ -182,7 +189,7 @@ impl Plane {
             open: BTreeMap::new(),
             waiting: VecDeque::new(),
             ordered: 0,
-            history: VecDeque::from([parts.first]),
+            history: parts.history,
             counts: GroupCounts::default(),
             fruitless: 0,
             fatal: None,
@@ -194,7 +201,6 @@ impl Plane {
             group_size: parts.group_size,
             context: parts.context,
             drop_zero_variance: parts.drop_zero_variance,
-            kept_versions: parts.kept_versions,
             generators: parts.generators,
             queue: parts.queue,
             state: Mutex::new(state),
@@ -206,10 +212,10 @@ impl Plane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Generation begins: the initial policy is ready.
-    pub fn start(&self, first: Arc<Published>) {
+    /// Generation begins: the initial policy, or that of a checkpoint, is ready.
+    pub fn start(&self, latest: Arc<Published>) {
         let mut state = self.lock();
-        state.history = VecDeque::from([first]);
+        state.history[0] = latest;
         self.tell(&mut state, Event::Started);
     }
 
@@ -217,8 +223,16 @@ impl Plane {
     pub fn published(&self, published: Arc<Published>) {
         let mut state = self.lock();
         state.history.push_front(published);
-        state.history.truncate(self.kept_versions + 1);
         self.tell(&mut state, Event::Published);
+        // Versions that generators are told to load never go backwards.
+        let oldest = Version(state.scheduler.loaded().unwrap_or_default());
+        state.history.retain(|published| published.version >= oldest);
+    }
+
+    /// Versions before the latest that generators use or will be told to use, oldest last.
+    #[must_use]
+    pub fn older_versions(&self) -> Vec<Arc<Published>> {
+        self.lock().history.iter().skip(1).cloned().collect()
     }
 
     /// The learner threw a group of its queue away.
@@ -234,7 +248,7 @@ impl Plane {
     pub fn weights(&self) -> Option<Arc<Published>> {
         let state = self.lock();
         let version = Version(state.scheduler.loaded()?);
-        state.history.iter().find(|published| published.version == version).or(state.history.back()).cloned()
+        state.history.iter().find(|published| published.version == version).cloned()
     }
 
     /// A group for a generator, if one waits. With several generators each takes its share of what is there.
@@ -391,10 +405,11 @@ impl Plane {
                 })
                 .collect();
             let mut rest = members(key, attempt, &prompt, self.group_size);
-            rest.retain(|member| !ended.contains_key(&member.id.member));
+            rest.retain(|member| !ended.contains_key(&member.trajectory.id.member));
             for member in &mut rest {
-                if let Some(begun) = begun.iter().find(|begun| begun.id == member.id) {
-                    *member = Trajectory { prompt: Arc::clone(&prompt), ..begun.clone() };
+                if let Some(begun) = begun.iter().find(|begun| begun.id == member.trajectory.id) {
+                    let trajectory = Trajectory { prompt: Arc::clone(&prompt), ..begun.clone() };
+                    *member = Member { trajectory, begun: true };
                 }
             }
             state.open.insert(key, Open { problem: Arc::new(problem), members: ended, owner: None, attempt });
@@ -505,7 +520,9 @@ fn all_alike(rewards: &[f64]) -> bool {
 }
 
 /// The members of a group, none of them begun.
-fn members(key: GroupKey, attempt: u16, prompt: &Arc<[u32]>, count: usize) -> Vec<Trajectory> {
+fn members(key: GroupKey, attempt: u16, prompt: &Arc<[u32]>, count: usize) -> Vec<Member> {
     let id = |member| TrajectoryId { epoch: key.0, prompt: key.1, member, attempt };
-    (0..count as u16).map(|member| Trajectory::new(id(member), Arc::clone(prompt))).collect()
+    let member =
+        |member| Member { trajectory: Trajectory::new(id(member), Arc::clone(prompt)), begun: false };
+    (0..count as u16).map(member).collect()
 }

@@ -65,6 +65,8 @@ pub struct TokenLearnerConfig {
     pub max_lag: Option<u64>,
     /// Learn from every batch exactly this many updates late, for studies. Absent: as the schedule has it.
     pub forced_lag: Option<u64>,
+    /// Run the experts that generation recorded instead of the router's choice (`generate.engine.record_experts`).
+    pub replay_experts: bool,
     /// CPU threads of the learner's operators.
     pub threads: usize,
     /// Every so many updates the log-probabilities of a group are recomputed under the versions that sampled it and
@@ -92,6 +94,7 @@ impl Default for TokenLearnerConfig {
             mask_truncated: false,
             max_lag: None,
             forced_lag: None,
+            replay_experts: false,
             threads: 1,
             check_every: 0,
         }

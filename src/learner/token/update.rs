@@ -185,7 +185,8 @@ impl TokenLearner {
     }
 
     fn packing(&self) -> Packing {
-        Packing { rows: self.config.microbatch_tokens, experts_per_row: self.decoder.experts_per_row() }
+        let experts_per_row = if self.config.replay_experts { self.decoder.experts_per_row() } else { 0 };
+        Packing { rows: self.config.microbatch_tokens, experts_per_row }
     }
 
     fn pass(&self) -> TrainingPass<'_> {

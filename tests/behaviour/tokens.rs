@@ -1,0 +1,291 @@
+//! Token runs as a whole: exact log-probabilities under every schedule, the same bytes from the same settings, lag as
+//! the schedule promises, books that balance whatever fails, and errors that are not rewards.
+
+use std::path::Path;
+
+use forebay::actors::token::train_tokens;
+use forebay::actors::{TrainError, TrainOptions};
+use forebay::config::{Override, TokenConfig, load};
+use forebay::env::task::{
+    Completion, GradeError, Problem, Prompt, Reward, Split, Task, TaskEntry, TaskError, TaskRegistry,
+};
+use forebay::telemetry::{RunOutcome, TokenSummary};
+use serde_json::Value;
+
+use crate::support::checkpoints::assert_same;
+use crate::support::{metrics, metrics_without_clock};
+
+const SETTINGS: &str = r#"
+seed = 7
+task = { name = "copy", options = { alphabet = "abc", min_length = 1, max_length = 3, partial = true } }
+model.decoder = { width = 16, inner = 24, layers = 2, heads = 2, kv_heads = 1, head_size = 8, context = 24 }
+generate = { max_new_tokens = 6, engine = { cache_tokens = 1024, max_running = 5, prefill_tokens = 7 } }
+learner = { prompts = 3, group_size = 4, microbatch_tokens = 40, check_every = 1, loss = { objective = { kind = "ppo" } } }
+evaluation = { final_problems = 0 }
+telemetry = { listen = "off", progress = "off", tensorboard = false, serial_updates_per_line = 1 }
+checkpoint = { every_seconds = 0, keep = 100 }
+"#;
+
+const EXPERTS: &str = "model.decoder.experts={ count = 4, per_token = 2, inner = 12 }";
+const ONE_STEP: &str = "schedule={ kind = \"one_step\" }";
+const REPREFILL: &str = "schedule={ kind = \"async\", lead = 2, resume = \"reprefill\" }";
+const KEEP_KV: &str = "schedule={ kind = \"async\", lead = 2, resume = \"keep_kv\" }";
+
+fn config(changes: &[&str]) -> TokenConfig {
+    let overrides: Vec<Override> = changes.iter().map(|change| change.parse().unwrap()).collect();
+    load(SETTINGS, "settings.toml", &overrides).unwrap()
+}
+
+fn train(
+    run_dir: &Path,
+    registry: &TaskRegistry,
+    changes: &[&str],
+    serial: bool,
+    resume: bool,
+) -> Result<TokenSummary, TrainError> {
+    let options = TrainOptions { run_dir: run_dir.into(), resume, serial };
+    train_tokens(config(changes), registry, &options)
+}
+
+/// A run of so many updates that completes; its books are balanced and closed.
+fn complete(run_dir: &Path, changes: &[&str], updates: u64, serial: bool, resume: bool) -> TokenSummary {
+    let stop = format!("stop.updates={updates}");
+    let changes = [changes, &[&stop]].concat();
+    let summary = train(run_dir, &TaskRegistry::builtin(), &changes, serial, resume).unwrap();
+    assert_eq!((summary.status, summary.updates), (RunOutcome::Completed, updates), "{}", summary.cause);
+    assert_books(&summary);
+    summary
+}
+
+fn assert_books(summary: &TokenSummary) {
+    let ledger = &summary.ledger;
+    let dropped = ledger.dropped.values();
+    let (trajectories, tokens) =
+        dropped.fold((0, 0), |sum, amount| (sum.0 + amount.trajectories, sum.1 + amount.tokens));
+    assert_eq!((ledger.live.trajectories, ledger.buffered.trajectories), (0, 0));
+    assert_eq!(ledger.submitted.trajectories, ledger.consumed.trajectories + trajectories);
+    assert_eq!(ledger.submitted.tokens, ledger.consumed.tokens + tokens);
+    assert_eq!(summary.tokens, ledger.submitted.tokens);
+}
+
+fn figures(lines: &[Value], field: &str) -> Vec<f64> {
+    lines.iter().filter_map(|line| line.get(field)?.as_f64()).collect()
+}
+
+#[test]
+fn recorded_log_probabilities_are_those_of_the_learner_to_the_last_bit_under_every_schedule() {
+    let kinds: [&[&str]; 7] = [
+        &[],
+        &[EXPERTS],
+        &["generate.temperature=0.7", "learner.threads=2", "generate.threads=2"],
+        &["generate.engine.cache_tokens=64", "generate.engine.max_running=2"],
+        &[ONE_STEP, EXPERTS, "generate.engine.record_experts=true", "learner.replay_experts=true"],
+        &[REPREFILL],
+        &["task={ name = \"guess_number\" }", "model.decoder.context=200", "generate.max_new_tokens=20"],
+    ];
+    for kind in kinds {
+        for serial in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            complete(dir.path(), &[kind, &["telemetry.lines_per_second=100000"]].concat(), 6, serial, false);
+            let lines = metrics(dir.path());
+            let exact = figures(&lines, "log_prob_difference");
+            assert!(
+                !exact.is_empty() && exact.iter().all(|&difference| difference == 0.0),
+                "{kind:?}: {exact:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_kept_cache_mixes_versions_and_only_there_log_probabilities_differ() {
+    let dir = tempfile::tempdir().unwrap();
+    let changes = [KEEP_KV, "generate.max_new_tokens=18", "learner.schedule.learning_rate=0.01"];
+    complete(dir.path(), &changes, 8, true, false);
+    let lines = metrics(dir.path());
+    assert!(figures(&lines, "log_prob_difference").iter().all(|&difference| difference == 0.0));
+    let mixed = figures(&lines, "kept_kv_log_prob_difference");
+    assert!(mixed.iter().any(|&difference| difference > 0.0), "{mixed:?}");
+}
+
+#[test]
+fn two_serial_runs_write_the_same_bytes_and_so_does_one_that_was_stopped_and_resumed() {
+    for kind in [
+        &["warmup={ updates = 2, batch = 5 }"] as &[&str],
+        &[EXPERTS, "learner.epochs=2", "learner.minibatches=2"],
+        &[
+            "learner.advantage={ kind = \"skip_observation_gae\" }",
+            "learner.loss.objective={ kind = \"grpo\" }",
+        ],
+        &[ONE_STEP],
+        &[REPREFILL],
+        &[KEEP_KV],
+        &[
+            "task={ name = \"guess_number\" }",
+            "model.decoder.context=200",
+            "generate.max_new_tokens=20",
+            REPREFILL,
+        ],
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other, parts] = ["one", "other", "parts"].map(|name| dir.path().join(name));
+        let whole = complete(&one, &[kind, &["checkpoint.every=2"]].concat(), 6, true, false);
+        complete(&other, kind, 6, true, false);
+        complete(&parts, kind, 3, true, false);
+        let resumed = complete(&parts, kind, 6, true, true);
+        for run in [&other, &parts] {
+            assert_same((&one, 6), (run, 6));
+            assert_eq!(metrics_without_clock(&one), metrics_without_clock(run), "{kind:?}");
+        }
+        assert_eq!((whole.ledger, whole.reward_mean), (resumed.ledger, resumed.reward_mean));
+    }
+}
+
+#[test]
+fn a_threaded_synchronous_run_learns_the_same_as_a_serial_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let [serial, threaded] = ["serial", "threaded"].map(|name| dir.path().join(name));
+    complete(&serial, &[], 5, true, false);
+    complete(&threaded, &[], 5, false, false);
+    let tensors =
+        |run: &Path| std::fs::read(run.join("checkpoints/000000000005/parameters.safetensors")).unwrap();
+    assert!(tensors(&serial) == tensors(&threaded));
+}
+
+#[test]
+fn the_lag_of_what_is_learned_from_is_the_schedules() {
+    for serial in [true, false] {
+        for (change, expected) in [
+            ("seed=7", vec![0.0; 5]),
+            (ONE_STEP, vec![0.0, 1.0, 1.0, 1.0, 1.0]),
+            ("learner.forced_lag=3", vec![0.0, 1.0, 2.0, 3.0, 3.0]),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            complete(dir.path(), &[change, "telemetry.lines_per_second=100000"], 5, serial, false);
+            let lines = metrics(dir.path());
+            assert_eq!(figures(&lines, "lag_mean"), expected, "{change}");
+        }
+    }
+}
+
+#[test]
+fn groups_that_are_too_old_are_dropped_and_others_sampled_in_their_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = complete(dir.path(), &[REPREFILL, "learner.max_lag=1"], 12, true, false);
+    assert!(summary.lag_max <= 1, "{}", summary.lag_max);
+}
+
+#[test]
+fn groups_whose_rewards_are_alike_are_refilled_and_a_task_that_gives_nothing_else_ends_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let changes = ["learner.drop_zero_variance=true", "generate.max_new_tokens=3"];
+    let summary = complete(&dir.path().join("some"), &changes, 4, false, false);
+    assert_eq!(summary.ledger.consumed.trajectories, 4 * 3 * 4);
+    let dropped = &summary.ledger.dropped;
+    let alike = dropped.iter().find(|(reason, _)| reason.as_str() == "zero_variance");
+    assert!(alike.is_some_and(|(_, amount)| amount.trajectories % 4 == 0), "{dropped:?}");
+
+    let hopeless =
+        ["learner.drop_zero_variance=true", "task.options.partial=false", "task.options.min_length=3"];
+    let never = [&hopeless[..], &["generate.max_new_tokens=1", "stop.updates=4"]].concat();
+    let summary = train(&dir.path().join("none"), &TaskRegistry::builtin(), &never, false, false).unwrap();
+    assert_eq!(summary.status, RunOutcome::Failed);
+    assert!(summary.cause.contains("left nothing to learn from"), "{}", summary.cause);
+    assert_books(&summary);
+}
+
+#[test]
+fn a_generator_that_panics_is_restarted_and_its_groups_begin_anew() {
+    for serial in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let faults = "faults=[{ kind = \"panic\", at = 4, every = 9 }]";
+        let summary = complete(
+            dir.path(),
+            &[faults, "supervision={ restarts = 1000, backoff_seconds = 0.001 }"],
+            5,
+            serial,
+            false,
+        );
+        assert!(summary.restarts["generator"] >= 1);
+        let lost = summary.ledger.dropped.iter().find(|(reason, _)| reason.as_str() == "actor_restart");
+        assert!(lost.is_some(), "{:?}", summary.ledger);
+    }
+}
+
+#[test]
+fn an_update_that_is_not_finite_is_skipped_and_its_batch_sampled_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = complete(dir.path(), &["faults=[{ kind = \"nan_gradient\", at = 2 }]"], 4, true, false);
+    let lost = summary.ledger.dropped.iter().find(|(reason, _)| reason.as_str() == "non_finite").unwrap();
+    assert_eq!(lost.1.trajectories, 3 * 4);
+    assert_eq!(summary.ledger.consumed.trajectories, 4 * 3 * 4);
+}
+
+/// Grades every other problem, panics at one and fails at the rest.
+struct Moody;
+
+impl Task for Moody {
+    fn len(&self, _: Split) -> Option<u32> {
+        Some(4)
+    }
+
+    fn problem(&self, _: Split, index: u32) -> Result<Problem, TaskError> {
+        let prompt = Prompt::Text("ab".into());
+        Ok(Problem { source: "moody".into(), prompt, answer: "a".into(), data: index.into() })
+    }
+
+    fn grade(&self, problem: &Problem, completion: &Completion<'_>) -> Result<Reward, GradeError> {
+        match problem.data.as_u64() {
+            Some(1) => panic!("no mood for this one"),
+            Some(3) => Err(GradeError::Verifier("cannot tell".into())),
+            _ => Ok(Reward::of(1.0 + completion.reply().len() as f64)),
+        }
+    }
+
+    fn alphabet(&self) -> Option<String> {
+        Some("ab".into())
+    }
+}
+
+#[test]
+fn answers_that_cannot_be_graded_are_counted_and_never_taken_for_wrong_ones() {
+    let mut registry = TaskRegistry::builtin();
+    registry.register(TaskEntry::new("moody", "grades when it likes", |_, _| Ok(Box::new(Moody))));
+    for serial in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let changes = ["task={ name = \"moody\" }", "stop.updates=4"];
+        let summary = train(dir.path(), &registry, &changes, serial, false).unwrap();
+        assert_eq!(summary.status, RunOutcome::Completed, "{}", summary.cause);
+        assert_books(&summary);
+        // Every reward that was given is at least 1.
+        assert!(summary.reward_mean.unwrap() >= 1.0);
+        let lost =
+            summary.ledger.dropped.iter().find(|(reason, _)| reason.as_str() == "grading_failed").unwrap();
+        assert_eq!(lost.1.trajectories, summary.grading_errors);
+        // A pass over four problems gives two groups, a batch takes three.
+        assert!(summary.epochs >= 4.0 * 3.0 / 4.0, "{}", summary.epochs);
+    }
+}
+
+#[test]
+fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
+    let dir = tempfile::tempdir().unwrap();
+    for (changes, words) in [
+        (vec!["task={ name = \"revers\" }"], "reverse"),
+        (vec!["learner.group_size=1"], "learner.group_size"),
+        (vec!["learner.forced_lag=2", REPREFILL], "schedule.kind"),
+        (vec!["generate.temperature=0.0"], "generate.temperature"),
+        (vec!["model={ path = \"/nowhere/at/all\" }"], "/nowhere/at/all"),
+        (vec!["generate.engine.cache_tokens=0"], "cache_tokens"),
+        (
+            vec!["task={ name = \"dataset\", options = { path = \"/no/file\", verifier = \"exact\" } }"],
+            "/no/file",
+        ),
+    ] {
+        let run_dir = dir.path().join("run");
+        let changes = [&changes[..], &["stop.updates=1"]].concat();
+        let error = train(&run_dir, &TaskRegistry::builtin(), &changes, true, false).unwrap_err().to_string();
+        assert!(error.contains(words), "{changes:?}: {error}");
+        assert!(!run_dir.exists());
+    }
+}
