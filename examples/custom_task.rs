@@ -1,14 +1,16 @@
 //! A task of your own, registered beside the built-in ones.
 //!
-//! `cargo run --release --example custom_task` prints a few of its problems with the grades of a right and a wrong
-//! answer.
+//! `cargo run --release --example custom_task -- train examples/custom_task.toml` trains a model on it; every other
+//! subcommand works too, since the program hands its registry to the library's command line.
+
+use std::process::ExitCode;
 
 use forebay::env::NoOptions;
 use forebay::env::task::{
-    Completion, GradeError, Problem, Prompt, Split, Task, TaskEntry, TaskError, TaskRegistry, grade,
+    Completion, GradeError, Problem, Prompt, Split, Task, TaskEntry, TaskError, TaskRegistry,
 };
 use forebay::random::{Stream, draw};
-use forebay::trajectory::{Finish, Reward};
+use forebay::trajectory::Reward;
 
 /// Roman numerals: `14=` wants `XIV`. One number in eight is kept for evaluation.
 struct Roman {
@@ -54,19 +56,11 @@ impl Task for Roman {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
     let mut registry = TaskRegistry::builtin();
     registry.register(TaskEntry::new("roman", "write a number in Roman numerals", |options, seed| {
         options.parse::<NoOptions>()?;
         Ok(Box::new(Roman { seed }))
     }));
-    let task = registry.make("roman", &toml::Table::new(), 1)?;
-    for index in 0..5 {
-        let problem = task.problem(Split::Train, index)?;
-        for turns in [[problem.answer.clone()], ["IIII".into()]] {
-            let reward = grade(&*task, &problem, &Completion { turns: &turns, finish: Finish::Stop })?;
-            println!("{:?} {:?} earns {}", problem.prompt, turns[0], reward.value);
-        }
-    }
-    Ok(())
+    forebay::cli::run(registry)
 }

@@ -12,38 +12,43 @@ import math
 import pathlib
 import sys
 
-FIELDS = [
-    "status", "cause", "updates", "env_steps", "wall_seconds", "steps_per_second", "return_mean", "lag_mean",
-    "lag_max", "ledger", "restarts",
-]
+FIELDS = ["status", "cause", "updates", "wall_seconds", "lag_mean", "lag_max", "ledger", "restarts"]
+# What a run of each workload counts, and what it scores.
+CONTROL = {"produced": "env_steps", "rate": "steps_per_second", "score": "return_mean", "units": ("unrolls", "steps")}
+TOKEN = {"produced": "tokens", "rate": "tokens_per_second", "score": "reward_mean", "units": ("trajectories", "tokens")}
 
 
 def problems(run: pathlib.Path):
     summary = json.loads((run / "summary.json").read_text())
-    for field in FIELDS:
+    words = TOKEN if "tokens" in summary else CONTROL
+    for field in FIELDS + [words["produced"], words["rate"], words["score"]]:
         if field not in summary:
             yield f"summary.json has no {field}"
             return
     if summary["status"] != "completed":
         yield f"the run {summary['status']}: {summary['cause']}"
     ledger = summary["ledger"]
-    for unit in ("unrolls", "steps"):
+    for unit in words["units"]:
         kept = sum(ledger[part][unit] for part in ("live", "buffered", "consumed"))
         dropped = sum(amount[unit] for amount in ledger["dropped"].values())
         if kept + dropped != ledger["submitted"][unit]:
             yield f"the ledger does not balance in {unit}: {ledger}"
         if ledger["live"][unit] or ledger["buffered"][unit]:
             yield f"{unit} are live or buffered after the end: {ledger}"
-    if summary["env_steps"] != ledger["submitted"]["steps"]:
-        yield f"{summary['env_steps']} environment steps, but {ledger['submitted']['steps']} in the ledger"
-    if summary["updates"] == 0 or ledger["consumed"]["steps"] == 0:
+    produced, unit = summary[words["produced"]], words["units"][1]
+    if produced != ledger["submitted"][unit]:
+        yield f"{produced} {words['produced']}, but {ledger['submitted'][unit]} in the ledger"
+    if summary["updates"] == 0 or ledger["consumed"][unit] == 0:
         yield "nothing was learned from"
-    if summary["return_mean"] is None or not math.isfinite(summary["return_mean"]):
-        yield f"the mean return is {summary['return_mean']}"
+    score = summary[words["score"]]
+    if score is None or not math.isfinite(score):
+        yield f"{words['score']} is {score}"
 
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     updates = [line["update"] for line in lines]
-    if not updates or updates != sorted(set(updates)) or updates[-1] != summary["updates"]:
+    # A warm-up's updates are no versions: its lines stay at 0.
+    counted = [update for update in updates if update > 0]
+    if not counted or counted != sorted(set(counted)) or counted[-1] != summary["updates"]:
         yield f"metrics.jsonl does not go through to update {summary['updates']} in order"
 
     if not (run / "report.html").read_text().rstrip().endswith("</html>"):
@@ -66,7 +71,9 @@ def main() -> int:
     if found:
         return 1
     summary = json.loads((run / "summary.json").read_text())
-    print(f"{run}: completed, {summary['env_steps']} steps all accounted for, return {summary['return_mean']:.2f}")
+    words = TOKEN if "tokens" in summary else CONTROL
+    produced, score = summary[words["produced"]], summary[words["score"]]
+    print(f"{run}: completed, {produced} {words['units'][1]} all accounted for, {words['score']} {score:.2f}")
     return 0
 
 

@@ -43,7 +43,7 @@ pub(super) fn conclude(
     // What the learner still held was booked when it went; what is left belongs to threads left behind.
     run.ledger.close();
     run.metrics.observe_ledger(&run.ledger.snapshot());
-    let mut eval_mean = journal.eval_mean;
+    let mut eval_mean = journal.returns.evaluation();
     let episodes = run.config.evaluation.final_episodes;
     if status == RunOutcome::Completed && episodes > 0 {
         match evaluate_final(run, episodes, interrupt) {
@@ -67,10 +67,10 @@ pub(super) fn conclude(
         env_steps,
         wall_seconds,
         steps_per_second: if wall_seconds > 0.0 { env_steps as f64 / wall_seconds } else { 0.0 },
-        return_mean: journal.return_mean(),
+        return_mean: journal.returns.mean(),
         eval_mean,
-        lag_mean: journal.lag_mean(),
-        lag_max: journal.lag_max,
+        lag_mean: journal.lags.mean(),
+        lag_max: journal.lags.max,
         ledger,
         restarts: run.restarts(),
     };

@@ -154,7 +154,7 @@ impl LearnerRole {
 
     fn note_episodes(&mut self, unroll: &Unroll) {
         for episode in &unroll.episodes {
-            self.journal.episode(episode);
+            self.journal.returns.push(episode.episode_return);
             self.record.add_episode(episode.episode_return, episode.length);
             self.run.metrics.record_episode(episode);
         }
@@ -224,7 +224,7 @@ impl LearnerRole {
         for steps in unroll.versions.chunk_by(|a, b| a == b) {
             let lag = version.lag_of(steps[0]);
             let entries = (steps.len() * unroll.columns) as u64;
-            self.journal.consumed(lag, entries);
+            self.journal.lags.consumed(lag, entries);
             self.record.add_lag(lag, entries);
         }
     }
@@ -271,45 +271,29 @@ impl LearnerRole {
             self.evaluator.start(&self.run, self.run.bus.latest(), self.run.config.evaluation.episodes)?;
         }
         if let Some(result) = self.evaluator.result(self.run.env_timeout())? {
-            self.journal.evaluated(result.mean());
+            self.journal.returns.evaluated(result.mean());
             self.record.eval_mean = Some(result.mean());
         }
         Ok(())
     }
 
     fn stop_condition(&self) -> Option<String> {
-        let stop = &self.run.config.stop;
-        let steps = self.run.ledger.submitted_steps();
-        let reached =
-            |name: &str, limit: &dyn std::fmt::Display| Some(format!("reached stop.{name} = {limit}"));
-        match stop {
-            _ if stop.env_steps.is_some_and(|limit| steps >= limit) => reached("env_steps", &stop.env_steps?),
-            _ if stop.updates.is_some_and(|limit| self.learner.version().0 >= limit) => {
-                reached("updates", &stop.updates?)
-            }
-            _ if stop.seconds.is_some_and(|limit| self.recorder.wall_seconds() >= limit) => {
-                reached("seconds", &stop.seconds?)
-            }
-            _ if stop.target_return.is_some_and(|target| {
-                self.journal.window_is_full() && self.journal.return_mean() >= Some(target)
-            }) =>
-            {
-                reached("target_return", &stop.target_return?)
-            }
-            _ => None,
-        }
+        let returns = &self.journal.returns;
+        let score = returns.mean().filter(|_| returns.window_is_full());
+        let (steps, updates) = (self.run.ledger.submitted_steps(), self.learner.version().0);
+        self.run.config.stop.reached(steps, updates, self.recorder.wall_seconds(), score)
     }
 
     fn report(&mut self) -> Result<(), RoleError> {
-        self.journal.updated();
+        self.journal.returns.updated();
         let mut record = std::mem::take(&mut self.record);
         record.update = self.learner.version().0;
         record.env_steps = self.run.ledger.submitted_steps();
-        record.return_mean = self.journal.return_mean();
+        record.return_mean = self.journal.returns.mean();
         self.run.set_figures(Figures {
             version: self.learner.version(),
             return_mean: record.return_mean,
-            eval_mean: self.journal.eval_mean,
+            eval_mean: self.journal.returns.evaluation(),
             lag_mean: record.lag_mean,
         });
         record.wall_seconds = self.recorder.wall_seconds();
@@ -404,7 +388,7 @@ impl Learning for LearnerRole {
             (files::PARAMETERS, tensors(&parameters)?),
             (files::OPTIMIZER, tensors(&optimizer)?),
         ];
-        let best = self.run.config.checkpoint.best && self.journal.is_best();
+        let best = self.run.config.checkpoint.best && self.journal.returns.is_best();
         self.store.save(version.0, &contents, best).map_err(|e| failed(&e))?;
         self.last_checkpoint = (version, Instant::now());
         Ok(())

@@ -1,7 +1,6 @@
 //! What all actors of a run share, and how each of them is built.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use candle_core::Device;
 
 use super::control::Heartbeat;
 use super::faults::ActorFaults;
+use super::incidents::Incidents;
 use super::inference::{InferenceClient, InferenceServer, Request};
 use super::lane::{EpisodeCounters, Experience, Lane, LaneContext};
 use super::parameter_bus::ParameterBus;
@@ -67,9 +67,8 @@ pub struct Run {
     queue: QueueSender<Experience>,
     ports: Vec<InferencePort>,
     faults: Vec<Arc<ActorFaults>>,
-    restarts: Mutex<BTreeMap<String, u64>>,
+    incidents: Incidents,
     figures: Mutex<Figures>,
-    detached: AtomicU64,
 }
 
 /// The learner's latest figures, for whoever shows the run.
@@ -151,9 +150,8 @@ impl Run {
             queue,
             ports,
             faults,
-            restarts: Mutex::default(),
+            incidents: Incidents::default(),
             figures: Mutex::default(),
-            detached: AtomicU64::new(0),
         }
     }
 
@@ -319,13 +317,13 @@ impl Run {
     /// Counts a restart of an actor of this kind.
     pub fn note_restart(&self, kind: &str) {
         self.metrics.roles.record_restart(kind);
-        *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry(kind.into()).or_default() += 1;
+        self.incidents.restarted(kind);
     }
 
     /// Restarts by kind.
     #[must_use]
     pub fn restarts(&self) -> BTreeMap<String, u64> {
-        self.restarts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.incidents.restarts()
     }
 
     /// The learner's latest figures.
@@ -341,13 +339,13 @@ impl Run {
 
     /// Counts a thread that was left behind inside an environment.
     pub fn note_detached(&self) {
-        self.detached.fetch_add(1, Ordering::Relaxed);
+        self.incidents.detached();
     }
 
     /// Threads left behind inside an environment.
     #[must_use]
     pub fn detached(&self) -> u64 {
-        self.detached.load(Ordering::Relaxed)
+        self.incidents.left_behind()
     }
 }
 

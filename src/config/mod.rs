@@ -12,6 +12,7 @@ mod reference_tests;
 #[cfg(test)]
 mod sample;
 mod schema;
+mod stop;
 pub mod suggest;
 mod token;
 mod token_check;
@@ -146,14 +147,23 @@ pub struct StopConfig {
 }
 
 impl StopConfig {
+    /// The condition that is reached, in words. `score` is the mean return of 100 episodes, once there are so many.
+    #[must_use]
+    pub fn reached(&self, env_steps: u64, updates: u64, seconds: f64, score: Option<f64>) -> Option<String> {
+        stop::first_reached([
+            ("env_steps", self.env_steps.map(|limit| limit as f64), Some(env_steps as f64)),
+            ("updates", self.updates.map(|limit| limit as f64), Some(updates as f64)),
+            ("seconds", self.seconds, Some(seconds)),
+            ("target_return", self.target_return, score),
+        ])
+    }
+
     /// Whether a run that ended so would stop at once if it went on under these conditions.
     #[must_use]
     pub fn is_complete(&self, summary: &Summary) -> bool {
+        let Summary { env_steps, updates, wall_seconds, return_mean, .. } = summary;
         summary.status == RunOutcome::Completed
-            && (self.env_steps.is_some_and(|limit| summary.env_steps >= limit)
-                || self.updates.is_some_and(|limit| summary.updates >= limit)
-                || self.seconds.is_some_and(|limit| summary.wall_seconds >= limit)
-                || self.target_return.is_some_and(|target| summary.return_mean >= Some(target)))
+            && self.reached(*env_steps, *updates, *wall_seconds, *return_mean).is_some()
     }
 }
 

@@ -8,17 +8,26 @@ use crate::actors::TrainError;
 use crate::actors::token::LanguageModel;
 use crate::env::task::{Split, Task, TaskRegistry};
 use crate::schedule::ScheduleConfig;
-use crate::telemetry::TokenSummary;
+use crate::telemetry::{RunOutcome, TokenSummary};
 
 impl super::TokenStopConfig {
+    /// The condition that is reached, in words. `score` is the mean reward of 10 updates, once there are so many.
+    #[must_use]
+    pub fn reached(&self, tokens: u64, updates: u64, seconds: f64, score: Option<f64>) -> Option<String> {
+        super::stop::first_reached([
+            ("tokens", self.tokens.map(|limit| limit as f64), Some(tokens as f64)),
+            ("updates", self.updates.map(|limit| limit as f64), Some(updates as f64)),
+            ("seconds", self.seconds, Some(seconds)),
+            ("target_reward", self.target_reward, score),
+        ])
+    }
+
     /// Whether a run that ended so would stop at once if it went on under these conditions.
     #[must_use]
     pub fn is_complete(&self, summary: &TokenSummary) -> bool {
-        summary.status == crate::telemetry::RunOutcome::Completed
-            && (self.tokens.is_some_and(|limit| summary.tokens >= limit)
-                || self.updates.is_some_and(|limit| summary.updates >= limit)
-                || self.seconds.is_some_and(|limit| summary.wall_seconds >= limit)
-                || self.target_reward.is_some_and(|target| summary.reward_mean >= Some(target)))
+        let TokenSummary { tokens, updates, wall_seconds, reward_mean, .. } = summary;
+        summary.status == RunOutcome::Completed
+            && self.reached(*tokens, *updates, *wall_seconds, *reward_mean).is_some()
     }
 }
 

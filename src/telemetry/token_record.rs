@@ -75,12 +75,8 @@ pub struct TokenRecord {
 
     /// Trajectories that could not be graded since the previous record (sum).
     pub grading_errors: u64,
-    /// Trajectories interrupted by a weight update or the end of a round since the previous record (sum).
+    /// Consumed trajectories that were sampled under more than one version (sum).
     pub interrupted: u64,
-    /// Trajectories pushed out of the KV cache, and generated on later, since the previous record (sum).
-    pub preempted: u64,
-    /// Fraction of the KV cache in use (mean).
-    pub kv_usage: Option<f64>,
     /// Updates skipped because a loss or gradient was not finite (sum).
     pub skipped_non_finite: u64,
     /// Updates skipped because nothing of the batch was left after masking (sum).
@@ -214,8 +210,6 @@ impl Record for TokenRecord {
             blocked_seconds: of.sum(|r| r.blocked_seconds),
             grading_errors: of.count(|r| r.grading_errors),
             interrupted: of.count(|r| r.interrupted),
-            preempted: of.count(|r| r.preempted),
-            kv_usage: of.mean(|r| r.kv_usage),
             skipped_non_finite: of.count(|r| r.skipped_non_finite),
             skipped_masked: of.count(|r| r.skipped_masked),
             loss: of.mean(|r| r.loss),
@@ -274,9 +268,7 @@ impl Record for TokenRecord {
             ("lag/max", self.lag_max.and_then(count)),
             ("queue/depth", self.queue_depth),
             ("queue/wait_seconds", self.queue_wait_seconds),
-            ("generation/kv_usage", self.kv_usage),
             ("generation/interrupted", count(self.interrupted)),
-            ("generation/preempted", count(self.preempted)),
             ("grading/errors", count(self.grading_errors)),
             ("time/generate_seconds", Some(self.generate_seconds)),
             ("time/grade_seconds", Some(self.grade_seconds)),

@@ -187,6 +187,13 @@ impl Trajectory {
         runs.collect()
     }
 
+    /// How many versions sampled its actions.
+    #[must_use]
+    pub fn version_count(&self) -> usize {
+        let versions: Vec<Version> = self.actions().map(|index| self.versions[index]).collect();
+        versions.chunk_by(|a, b| a == b).count()
+    }
+
     /// Version of the oldest action; `None` without actions.
     #[must_use]
     pub fn oldest_version(&self) -> Option<Version> {
@@ -249,7 +256,7 @@ mod tests {
             [n; 3]
         );
         assert_eq!(trajectory.action_count(), 3);
-        assert_eq!(trajectory.oldest_version(), Some(Version(3)));
+        assert_eq!((trajectory.oldest_version(), trajectory.version_count()), (Some(Version(3)), 3));
         assert_eq!(
             (0..trajectory.len()).map(|i| trajectory.token(i)).collect::<Vec<_>>(),
             [1, 2, 5, 6, 7, 8, 9]

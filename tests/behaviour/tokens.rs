@@ -118,14 +118,7 @@ fn two_serial_runs_write_the_same_bytes_and_so_does_one_that_was_stopped_and_res
             "learner.loss.objective={ kind = \"grpo\" }",
         ],
         &[ONE_STEP],
-        &[REPREFILL],
-        &[KEEP_KV],
-        &[
-            "task={ name = \"guess_number\" }",
-            "model.decoder.context=200",
-            "generate.max_new_tokens=20",
-            REPREFILL,
-        ],
+        &["learner.forced_lag=2"],
     ] {
         let dir = tempfile::tempdir().unwrap();
         let [one, other, parts] = ["one", "other", "parts"].map(|name| dir.path().join(name));
@@ -138,6 +131,26 @@ fn two_serial_runs_write_the_same_bytes_and_so_does_one_that_was_stopped_and_res
             assert_eq!(metrics_without_clock(&one), metrics_without_clock(run), "{kind:?}");
         }
         assert_eq!((whole.ledger, whole.reward_mean), (resumed.ledger, resumed.reward_mean));
+    }
+}
+
+#[test]
+fn an_asynchronous_run_repeats_itself_and_goes_on_from_a_checkpoint_with_its_books_in_order() {
+    const GUESS: &[&str] =
+        &["task={ name = \"guess_number\" }", "model.decoder.context=200", "generate.max_new_tokens=20"];
+    for (schedule, task) in [(REPREFILL, &[] as &[&str]), (KEEP_KV, &[]), (REPREFILL, GUESS)] {
+        let kind = [task, &[schedule]].concat();
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
+        complete(&one, &kind, 4, true, false);
+        complete(&other, &kind, 4, true, false);
+        assert_same((&one, 4), (&other, 4));
+        assert_eq!(metrics_without_clock(&one), metrics_without_clock(&other), "{kind:?}");
+        for serial in [true, false] {
+            let before = complete(&one, &kind, if serial { 4 } else { 7 }, serial, true);
+            let after = complete(&one, &kind, before.updates + 3, serial, true);
+            assert_eq!(after.ledger.consumed.trajectories, after.updates * 3 * 4);
+        }
     }
 }
 

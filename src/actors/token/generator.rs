@@ -226,7 +226,7 @@ impl Generator {
     }
 
     fn hear(&mut self, judged: Judged) -> Result<(), RoleError> {
-        let Judged { answer: Answer { mut trajectory, mut conversation, .. }, verdict } = judged;
+        let Judged { answer: Answer { mut trajectory, mut conversation, .. }, verdict, seconds } = judged;
         let id = trajectory.id;
         let error = match verdict {
             Verdict::Observe(said) => {
@@ -254,6 +254,8 @@ impl Generator {
                 return Ok(());
             }
             Verdict::Graded(reward) => {
+                let (source, length) = (&conversation.problem.source, trajectory.tokens.len());
+                self.run.metrics.record_graded(source, length, seconds);
                 trajectory.reward = Some(reward);
                 None
             }
@@ -267,7 +269,6 @@ impl Generator {
         if flight.held {
             self.engine.release(id)?;
         }
-        self.run.metrics.response_length.observe(trajectory.tokens.len() as f64);
         self.run.plane.ended(Ended { trajectory, ticket: flight.ticket.complete(), error });
         Ok(())
     }
@@ -302,6 +303,7 @@ impl Generator {
 
 impl Role for Generator {
     fn step(&mut self, patience: Duration) -> Result<Turn, RoleError> {
+        let seen = self.run.plane.signals();
         self.take_weights()?;
         let heard = self.hear_verdicts()?;
         self.take_groups()?;
@@ -309,7 +311,7 @@ impl Role for Generator {
             if heard {
                 return Ok(Turn::Worked);
             }
-            self.run.plane.wait(patience);
+            self.run.plane.wait(seen, patience);
             return Ok(Turn::Waiting);
         }
         self.run.faults.engine_step(self.index as u32);

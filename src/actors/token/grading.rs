@@ -63,6 +63,8 @@ pub struct Judged {
     pub answer: Answer,
     /// The verdict.
     pub verdict: Verdict,
+    /// How long the task took, seconds.
+    pub seconds: f64,
 }
 
 /// Judges an answer: the next turn if there is one, else a grade.
@@ -100,6 +102,15 @@ struct State {
     detached: usize,
     seconds: f64,
     closed: bool,
+}
+
+impl State {
+    /// An answer goes back to the generator that sent it.
+    fn hand_back(&mut self, answer: Answer, verdict: Verdict, time: Duration) {
+        let seconds = time.as_secs_f64();
+        self.seconds += seconds;
+        self.judged[answer.generator].push_back(Judged { answer, verdict, seconds });
+    }
 }
 
 struct Shared {
@@ -162,9 +173,7 @@ impl GradingPool {
         if self.threads == 0 {
             let since = Instant::now();
             let verdict = judge(&*self.shared.task, &answer.trajectory, &answer.conversation);
-            let mut state = self.shared.lock();
-            state.seconds += since.elapsed().as_secs_f64();
-            state.judged[answer.generator].push_back(Judged { answer, verdict });
+            self.shared.lock().hand_back(answer, verdict, since.elapsed());
             return;
         }
         self.shared.lock().waiting.push_back(answer);
@@ -217,7 +226,6 @@ impl GradingPool {
             for running in &late {
                 state.detached += 1;
                 state.left_behind.insert(running.thread);
-                state.seconds += running.since.elapsed().as_secs_f64();
             }
             if state.detached > MOST_DETACHED {
                 return Err(format!(
@@ -226,9 +234,8 @@ impl GradingPool {
                 ));
             }
         }
-        for Running { answer, .. } in late {
-            let verdict = Verdict::Failed(GradeError::TimedOut);
-            self.shared.lock().judged[answer.generator].push_back(Judged { answer, verdict });
+        for Running { answer, since, .. } in late {
+            self.shared.lock().hand_back(answer, Verdict::Failed(GradeError::TimedOut), since.elapsed());
             self.spawn().map_err(|error| format!("a grading thread could not be started: {error}"))?;
             (self.shared.wake)();
         }
@@ -283,8 +290,7 @@ fn work(shared: &Shared, thread: u64) {
             // Nobody waits for an answer that was forgotten.
             let Some(own) = own else { continue };
             let Running { answer, since, .. } = state.running.swap_remove(own);
-            state.seconds += since.elapsed().as_secs_f64();
-            state.judged[answer.generator].push_back(Judged { answer, verdict });
+            state.hand_back(answer, verdict, since.elapsed());
         }
         (shared.wake)();
     }

@@ -5,37 +5,33 @@
 //! update, or dropped as stale or not finite; a dropped one gives its place back to the schedule. Batches are put in
 //! the order of their problems, so that an update does not depend on which of them was finished first.
 
-use std::collections::{BTreeMap, VecDeque};
+mod examine;
+mod report;
+mod save;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use candle_core::{Device, Tensor};
+use candle_core::Device;
 
-use super::checkpoint::{TOKEN_RUN_STATE, TokenRunState, files as own_files};
+use self::report::Totals;
 use super::demonstrations::Demonstrations;
-use super::evaluation::{Examinee, TokenEvaluation, evaluate_tokens};
-use super::generator::GeneratorSnapshot;
 use super::journal::TokenJournal;
-use super::plane::{GroupCounts, ReadyGroup};
-use super::run::{TokenFigures, TokenRun};
-use crate::actors::checkpoint::files;
+use super::plane::ReadyGroup;
+use super::run::TokenRun;
 use crate::actors::faults::{Fault, FaultKind};
 use crate::actors::interrupt::Interrupt;
 use crate::actors::parameter_bus::Published;
 use crate::actors::queue::QueueReceiver;
 use crate::actors::recorder::Recorder;
-use crate::actors::role::{Learning, Role, RoleError, Turn};
-use crate::codec::{self, CheckpointStore};
-use crate::generate::Weights;
+use crate::actors::role::{Role, RoleError, Turn};
+use crate::codec::CheckpointStore;
 use crate::learner::LearnerError;
 use crate::learner::schedule::Progress;
-use crate::learner::token::{Figure, TokenApplied, TokenLearner, TokenOutcome};
-use crate::ops::Sampling;
-use crate::telemetry::{Sample, SampleWriter, TokenRecord};
+use crate::learner::token::{TokenLearner, TokenOutcome};
+use crate::telemetry::{SampleWriter, TokenRecord};
 use crate::trajectory::{DropReason, Group, Version};
-
-/// Answers of a batch that are written to the samples.
-const SAMPLES: usize = 4;
 
 /// What the learner's role is made of.
 pub struct TokenLearnerParts {
@@ -77,9 +73,8 @@ pub struct TokenLearnerRole {
     /// Published versions that trajectories may be checked under, newest first.
     versions: VecDeque<Arc<Published>>,
     record: TokenRecord,
-    seen: GroupCounts,
-    seen_generate_seconds: f64,
-    seen_grade_seconds: f64,
+    /// Totals at the last report, from which a record's shares are told.
+    seen: Totals,
     last_checkpoint: (Version, Instant),
     complete: Option<String>,
     begun: bool,
@@ -89,7 +84,8 @@ impl TokenLearnerRole {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: TokenLearnerParts) -> Self {
-        let versions = VecDeque::from([parts.run.bus.latest()]);
+        let older = parts.run.plane.older_versions();
+        let versions = std::iter::once(parts.run.bus.latest()).chain(older).collect();
         let last_checkpoint = (parts.learner.version(), Instant::now());
         Self {
             run: parts.run,
@@ -105,9 +101,7 @@ impl TokenLearnerRole {
             interrupt: parts.interrupt,
             versions,
             record: TokenRecord::default(),
-            seen: GroupCounts::default(),
-            seen_generate_seconds: 0.0,
-            seen_grade_seconds: 0.0,
+            seen: Totals::default(),
             last_checkpoint,
             complete: None,
             begun: false,
@@ -119,7 +113,6 @@ impl TokenLearnerRole {
     /// # Errors
     /// When a file cannot be written.
     pub fn finish(&mut self) -> Result<(), RoleError> {
-        self.run.plane.close();
         // What stood in it is in the last checkpoint; its tickets book it as lost in the shutdown.
         drop(self.queue.close());
         self.recorder.finish().map_err(|error| RoleError::Files(error.to_string()))
@@ -312,286 +305,11 @@ impl TokenLearnerRole {
         self.run.plane.discarded(groups);
     }
 
-    /// What the batch and its update have to tell.
-    fn describe(&mut self, groups: &[&Group], applied: &TokenApplied) {
-        let members = || groups.iter().flat_map(|group| &group.members);
-        let rewards: Vec<f64> = groups.iter().flat_map(|group| group.rewards()).flatten().collect();
-        let count = rewards.len().max(1) as f64;
-        let mean = rewards.iter().sum::<f64>() / count;
-        self.journal.rewarded(mean);
-        let record = &mut self.record;
-        record.reward_mean = Some(mean);
-        record.reward_std =
-            Some((rewards.iter().map(|reward| (reward - mean).powi(2)).sum::<f64>() / count).sqrt());
-        record.solved = Some(rewards.iter().filter(|&&reward| reward >= 1.0).count() as f64 / count);
-        record.groups = groups.len() as u64;
-        record.trajectories = members().count() as u64;
-        let all = record.trajectories.max(1) as f64;
-        let lengths = || members().map(|member| member.tokens.len());
-        record.response_length_mean = Some(lengths().sum::<usize>() as f64 / all);
-        record.response_length_max = lengths().max().map(|length| length as u64);
-        record.prompt_length_mean =
-            Some(members().map(|member| member.prompt.len()).sum::<usize>() as f64 / all);
-        let cut =
-            members().filter(|member| member.finish.is_some_and(|finish| !finish.is_terminal())).count();
-        record.truncated_fraction = Some(cut as f64 / all);
-        let turns = |member: &crate::trajectory::Trajectory| {
-            member.is_action.chunk_by(|a, b| a == b).filter(|run| run[0]).count()
-        };
-        record.turns_mean = Some(members().map(turns).sum::<usize>() as f64 / all);
-        record.loss = Some(applied.loss);
-        record.policy_loss = Some(applied.policy_loss);
-        record.value_loss = applied.value_loss;
-        record.reference_kl = (applied.reference_kl != 0.0).then_some(applied.reference_kl);
-        record.entropy = applied.entropy;
-        record.approx_kl = applied.figure(Figure::KlK3);
-        record.gradient_norm = Some(applied.gradient_norm);
-        record.ratio_mean = applied.figure(Figure::RatioMean);
-        record.ratio_max = applied.ratio_max;
-        record.clip_fraction_low = applied.figure(Figure::ClipFracLow);
-        record.clip_fraction_high = applied.figure(Figure::ClipFracHigh);
-        record.masked_fraction = applied.figure(Figure::MaskedFrac);
-        record.explained_variance = applied.explained_variance;
-        record.advantage_mean = applied.advantage_mean;
-        record.advantage_std = applied.advantage_deviation;
-    }
-
-    fn note_lag(&mut self, group: &Group, version: Version) {
-        for member in &group.members {
-            for index in member.actions() {
-                let lag = version.lag_of(member.versions[index]);
-                self.journal.consumed(lag, 1);
-                self.record.add_lag(lag, 1);
-            }
-        }
-    }
-
-    /// Recomputes one group now and then under the versions that sampled it.
-    fn check_log_probs(&mut self, groups: &[&Group]) -> Result<(), RoleError> {
-        let every = self.run.config.learner.check_every;
-        if every == 0 || !self.journal.attempts.is_multiple_of(every) {
-            return Ok(());
-        }
-        let versions = &self.versions;
-        let kept = |version: Version| {
-            versions.iter().find(|published| published.version == version).map(|p| p.parameters.clone())
-        };
-        let Some(group) = groups.first() else { return Ok(()) };
-        let found = self.learner.log_prob_differences(group, kept)?;
-        self.record.log_prob_difference = found.same_version;
-        self.record.kept_kv_log_prob_difference = found.mixed_versions;
-        Ok(())
-    }
-
-    fn write_samples(&mut self, groups: &[&Group]) -> Result<(), RoleError> {
-        let tokenizer = &self.run.tokenizer;
-        for group in groups.iter().take(SAMPLES) {
-            let Some(member) = group.members.first() else { continue };
-            let sample = Sample {
-                update: self.learner.version().0,
-                split: Some("train".into()),
-                prompt: tokenizer.decode(&member.prompt),
-                completion: tokenizer.decode(&member.tokens),
-                reward: member.reward.as_ref().map(|reward| reward.value),
-                answer: self
-                    .run
-                    .task
-                    .problem(crate::env::task::Split::Train, group.prompt)
-                    .ok()
-                    .map(|p| p.answer),
-                finish: member.finish,
-                tokens: member.tokens.len() as u64,
-            };
-            self.samples.write(&sample).map_err(|error| RoleError::Files(error.to_string()))?;
-        }
-        Ok(())
-    }
-
-    /// Who is examined in this run.
-    #[must_use]
-    pub fn examinee(run: &TokenRun) -> Examinee {
-        Examinee {
-            task: Arc::clone(&run.task),
-            tokenizer: Arc::clone(&run.tokenizer),
-            decoder: Arc::clone(&run.decoder),
-            stops: Arc::clone(&run.stops),
-            engine: run.config.generate.engine.clone(),
-            max_new_tokens: run.config.generate.max_new_tokens,
-            seed: run.config.seed,
-        }
-    }
-
-    /// Evaluates a published version on this thread; `None` when the run is asked to end meanwhile.
-    ///
-    /// # Errors
-    /// When generation fails.
-    pub fn evaluate(&mut self, problems: usize) -> Result<Option<TokenEvaluation>, RoleError> {
-        let latest = self.run.bus.latest();
-        let weights = Weights::new(Arc::new(latest.parameters.clone()), latest.version);
-        let sampling =
-            Sampling { temperature: self.run.config.evaluation.temperature, ..Sampling::default() };
-        let examinee = Self::examinee(&self.run);
-        let interrupt = self.interrupt.clone();
-        let result = self.learner.with_threads(|| {
-            evaluate_tokens(&examinee, weights, problems, &sampling, &|| interrupt.signal().is_none())
-        });
-        let Some(evaluation) = result.map_err(RoleError::Evaluation)? else { return Ok(None) };
-        for answer in evaluation.answers.iter().take(SAMPLES) {
-            let sample = Sample {
-                update: latest.version.0,
-                split: Some("evaluation".into()),
-                prompt: answer.prompt.clone(),
-                completion: answer.answer.clone(),
-                reward: answer.reward,
-                answer: Some(answer.reference.clone()),
-                finish: answer.finish,
-                tokens: answer.tokens as u64,
-            };
-            self.samples.write(&sample).map_err(|error| RoleError::Files(error.to_string()))?;
-        }
-        Ok(Some(evaluation))
-    }
-
-    fn evaluate_now(&mut self) -> Result<(), RoleError> {
-        let evaluation = self.evaluate(self.run.config.evaluation.problems)?;
-        if let Some(evaluation) = evaluation.filter(|evaluation| evaluation.graded() > 0) {
-            self.journal.evaluated(evaluation.mean());
-            self.record.eval_mean = Some(evaluation.mean());
-        }
-        Ok(())
-    }
-
-    /// Starts an evaluation when one is due.
-    fn evaluate_if_due(&mut self) -> Result<(), RoleError> {
-        let version = self.learner.version().0;
-        if let Some(every) = self.run.config.evaluation.every_updates
-            && version >= self.journal.next_evaluation
-        {
-            self.journal.next_evaluation = version - version % every.max(1) + every.max(1);
-            self.evaluate_now()?;
-        }
-        Ok(())
-    }
-
     fn stop_condition(&self) -> Option<String> {
-        let stop = &self.run.config.stop;
-        let tokens = self.run.ledger.submitted_steps();
-        let reached =
-            |name: &str, limit: &dyn std::fmt::Display| Some(format!("reached stop.{name} = {limit}"));
-        match stop {
-            _ if stop.tokens.is_some_and(|limit| tokens >= limit) => reached("tokens", &stop.tokens?),
-            _ if stop.updates.is_some_and(|limit| self.learner.version().0 >= limit) => {
-                reached("updates", &stop.updates?)
-            }
-            _ if stop.seconds.is_some_and(|limit| self.recorder.wall_seconds() >= limit) => {
-                reached("seconds", &stop.seconds?)
-            }
-            _ if stop.target_reward.is_some_and(|target| {
-                self.journal.window_is_full() && self.journal.reward_mean() >= Some(target)
-            }) =>
-            {
-                reached("target_reward", &stop.target_reward?)
-            }
-            _ => None,
-        }
-    }
-
-    fn report(&mut self) -> Result<(), RoleError> {
-        let counts = self.run.plane.counts();
-        let mut record = std::mem::take(&mut self.record);
-        record.update = self.learner.version().0;
-        record.tokens = self.run.ledger.submitted_steps();
-        record.zero_variance_groups = counts.zero_variance - self.seen.zero_variance;
-        record.grading_errors = counts.grading_errors - self.seen.grading_errors;
-        self.seen = counts;
-        let (generate, grade) = (self.run.generator_busy.total().as_secs_f64(), self.run.grading.seconds());
-        record.generate_seconds = generate - std::mem::replace(&mut self.seen_generate_seconds, generate);
-        record.grade_seconds = grade - std::mem::replace(&mut self.seen_grade_seconds, grade);
-        self.run.set_figures(TokenFigures {
-            version: self.learner.version(),
-            warmup_loss: record.warmup_loss,
-            solved: record.solved,
-            response_length_mean: record.response_length_mean,
-            reward_mean: self.journal.reward_mean(),
-            eval_mean: self.journal.eval_mean,
-            lag_mean: record.lag_mean,
-        });
-        record.wall_seconds = self.recorder.wall_seconds();
-        self.run.metrics.record_update(&record);
-        self.recorder.record(record).map_err(|error| RoleError::Files(error.to_string()))
-    }
-}
-
-impl Learning for TokenLearnerRole {
-    type Snapshot = GeneratorSnapshot;
-
-    fn save(&mut self, snapshots: Vec<Option<GeneratorSnapshot>>) -> Result<(), RoleError> {
-        let version = self.learner.version();
-        let failed =
-            |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
-        let standing = self.queue.drain();
-        let waiting: Vec<Group> = self
-            .batch
-            .iter()
-            .chain(&self.carried)
-            .chain(&standing)
-            .map(|ready| ready.group.clone())
-            .collect();
-        // Back where it stood, so that a checkpoint makes no room in the queue.
-        let displaced = standing.into_iter().filter_map(|ready| self.run.put_back(ready));
-        self.carried.extend(displaced);
-        let begun: Vec<_> = snapshots
-            .iter()
-            .flatten()
-            .flat_map(|snapshot| snapshot.begun.iter().map(|(trajectory, _)| trajectory.clone()))
-            .collect();
-        let (plane, ordered) = self.run.plane.snapshot(&begun);
-        let older = self.run.plane.older_versions();
-        let state = TokenRunState {
-            older_versions: older.iter().map(|published| published.version).collect(),
-            learner: self.learner.state().clone(),
-            journal: self.journal.clone(),
-            metrics: self.recorder.position().map_err(|e| failed(&e))?,
-            samples: self.samples.position().map_err(|e| failed(&e))?,
-            ledger: self.run.ledger.snapshot(),
-            plane,
-            ordered,
-            generators: snapshots,
-            queue: waiting,
-        };
-        let tensors = |named: &[(String, Tensor)]| {
-            codec::tensors_to_bytes(named, &BTreeMap::new()).map_err(|e| failed(&e))
-        };
-        let detached = |parameters: &crate::policy::Parameters| -> Vec<(String, Tensor)> {
-            parameters.iter().map(|(name, tensor)| (name.to_owned(), tensor.detach())).collect()
-        };
-        let optimizer = self.learner.optimizer().state().map_err(LearnerError::from)?;
-        let mut contents = vec![
-            (files::STATE.to_owned(), codec::encode(TOKEN_RUN_STATE, &state).map_err(|e| failed(&e))?),
-            (files::PARAMETERS.to_owned(), tensors(&detached(self.learner.parameters()))?),
-            (files::OPTIMIZER.to_owned(), tensors(&optimizer)?),
-        ];
-        if let Some(reference) = self.learner.reference() {
-            contents.push((own_files::REFERENCE.to_owned(), tensors(&detached(reference))?));
-        }
-        for published in &older {
-            let name = own_files::older(published.version);
-            contents.push((name, tensors(&detached(&published.parameters))?));
-        }
-        let best = self.run.config.checkpoint.best && self.journal.is_best();
-        self.store.save(version.0, &contents, best).map_err(|e| failed(&e))?;
-        self.last_checkpoint = (version, Instant::now());
-        Ok(())
-    }
-
-    fn checkpoint_due(&self) -> bool {
-        let (version, instant) = self.last_checkpoint;
-        let updates = self.learner.version().lag_of(version);
-        self.run.config.checkpoint.is_due(updates, instant.elapsed().as_secs_f64())
-    }
-
-    fn complete(&self) -> Option<&str> {
-        self.complete.as_deref()
+        let rewards = &self.journal.rewards;
+        let score = rewards.mean().filter(|_| rewards.window_is_full());
+        let (tokens, updates) = (self.run.ledger.submitted_steps(), self.learner.version().0);
+        self.run.config.stop.reached(tokens, updates, self.recorder.wall_seconds(), score)
     }
 }
 

@@ -10,74 +10,24 @@
 //! - The queue has room for all that the scheduler lets run ahead, so that entering it never waits.
 //! - Groups that are dropped one after another without one that stays end the run with an error that says why.
 
+mod records;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+pub use records::{Ended, GroupCounts, GroupKey, Job, Member, OpenSnapshot, PlaneSnapshot, ReadyGroup};
 
 use super::conversation::prompt_ids;
 use crate::actors::parameter_bus::Published;
 use crate::actors::queue::QueueSender;
-use crate::env::task::{GradeError, Problem, PromptPosition, Prompts, Split, Task};
+use crate::env::task::{Problem, PromptPosition, Prompts, Split, Task};
 use crate::policy::Tokenizer;
 use crate::schedule::{Command, Event, Scheduler};
 use crate::trajectory::{BufferedTicket, DropReason, Group, Trajectory, TrajectoryId, Version};
 
 /// Most groups a run gives up one after another, in batches, before it ends.
 const FRUITLESS_BATCHES: u64 = 16;
-
-/// A group by its problem.
-pub type GroupKey = (u32, u32);
-
-/// A group for a generator to sample.
-#[derive(Debug, Clone)]
-pub struct Job {
-    /// Pass and index of the problem.
-    pub key: GroupKey,
-    /// The problem.
-    pub problem: Arc<Problem>,
-    /// Members that are still to be generated.
-    pub members: Vec<Member>,
-}
-
-/// A member that is still to be generated.
-#[derive(Debug, Clone)]
-pub struct Member {
-    /// What there is of it.
-    pub trajectory: Trajectory,
-    /// Whether an earlier session of a resumed run had it in hand: the ledger knows of it already.
-    pub begun: bool,
-}
-
-/// A member that has ended and was graded, or could not be.
-#[derive(Debug)]
-pub struct Ended {
-    /// The trajectory, with its reward unless grading failed.
-    pub trajectory: Trajectory,
-    /// Its place in the ledger.
-    pub ticket: BufferedTicket,
-    /// Why it has no reward.
-    pub error: Option<GradeError>,
-}
-
-/// A group on its way to the learner.
-#[derive(Debug)]
-pub struct ReadyGroup {
-    /// The group; members without a reward could not be graded.
-    pub group: Group,
-    /// One ticket a member.
-    pub tickets: Vec<BufferedTicket>,
-    /// Version that was current when it entered the queue.
-    pub queued_at: Version,
-}
-
-impl ReadyGroup {
-    /// Books all members as dropped.
-    pub fn discard(self, reason: DropReason) {
-        self.tickets.into_iter().for_each(|ticket| ticket.discard(reason));
-    }
-}
 
 /// What the plane is made of.
 pub struct PlaneParts {
@@ -104,51 +54,15 @@ pub struct PlaneParts {
     pub history: VecDeque<Arc<Published>>,
 }
 
-/// What became of groups, counted since the process began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct GroupCounts {
-    /// Groups whose rewards were all alike.
-    pub zero_variance: u64,
-    /// Groups of which no member could be graded.
-    pub ungraded: u64,
-    /// Problems whose prompt leaves no room in the context.
-    pub too_long: u64,
-    /// Trajectories that could not be graded.
-    pub grading_errors: u64,
-}
-
 /// A group that is not complete.
 #[derive(Debug)]
 struct Open {
     problem: Arc<Problem>,
+    prompt: Arc<[u32]>,
     members: BTreeMap<u16, Ended>,
     /// Which generator has it; `None` while it waits for one.
     owner: Option<usize>,
     attempt: u16,
-}
-
-/// One open group in a checkpoint.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OpenSnapshot {
-    /// Pass and index of its problem.
-    pub key: GroupKey,
-    /// How often it was begun anew.
-    pub attempt: u16,
-    /// Members that have ended, with the message of a failed grading.
-    pub ended: Vec<Trajectory>,
-    /// Members that have begun; filled in from the generators' snapshots.
-    pub begun: Vec<Trajectory>,
-}
-
-/// The plane in a checkpoint.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PlaneSnapshot {
-    /// The schedule.
-    pub scheduler: Scheduler,
-    /// The next problem.
-    pub prompts: PromptPosition,
-    /// Groups that are not complete.
-    pub open: Vec<OpenSnapshot>,
 }
 
 struct State {
@@ -163,7 +77,8 @@ struct State {
     counts: GroupCounts,
     fruitless: u64,
     fatal: Option<String>,
-    closed: bool,
+    /// Counts changes, so that whoever looked before one does not wait for it.
+    signals: u64,
 }
 
 /// See the module's documentation.
@@ -193,7 +108,7 @@ impl Plane {
             counts: GroupCounts::default(),
             fruitless: 0,
             fatal: None,
-            closed: false,
+            signals: 0,
         };
         Self {
             task: parts.task,
@@ -307,23 +222,15 @@ impl Plane {
             for (_, ended) in std::mem::take(&mut open.members) {
                 ended.ticket.discard(DropReason::ActorRestart);
             }
-            let prompt = prompt_ids(&self.tokenizer, &open.problem).unwrap_or_default();
-            waiting.push_back((*key, members(*key, open.attempt, &prompt.into(), self.group_size)));
+            waiting.push_back((*key, members(*key, open.attempt, &open.prompt, self.group_size)));
         }
-        drop(state);
-        self.changed.notify_all();
+        self.signal(&mut state);
     }
 
     /// Why the run cannot go on.
     #[must_use]
     pub fn fatal(&self) -> Option<String> {
         self.lock().fatal.clone()
-    }
-
-    /// Something outside the plane makes going on impossible.
-    pub fn fail(&self, why: String) {
-        self.lock().fatal.get_or_insert(why);
-        self.changed.notify_all();
     }
 
     /// What became of groups so far.
@@ -346,16 +253,30 @@ impl Plane {
         state.open.len() + state.ordered as usize
     }
 
-    /// Waits until something changes, at most `patience`.
-    pub fn wait(&self, patience: Duration) {
+    /// How often something changed so far; for [`Self::wait`].
+    #[must_use]
+    pub fn signals(&self) -> u64 {
+        self.lock().signals
+    }
+
+    /// Waits until something has changed since `seen`, at most `patience`.
+    pub fn wait(&self, seen: u64, patience: Duration) {
         let state = self.lock();
-        if state.waiting.is_empty() && state.ordered == 0 && !state.closed && !patience.is_zero() {
-            drop(self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner));
-        }
+        let unchanged = |state: &mut State| state.signals == seen;
+        drop(
+            self.changed
+                .wait_timeout_while(state, patience, unchanged)
+                .unwrap_or_else(PoisonError::into_inner),
+        );
     }
 
     /// Wakes whoever waits.
     pub fn wake(&self) {
+        self.signal(&mut self.lock());
+    }
+
+    fn signal(&self, state: &mut State) {
+        state.signals += 1;
         self.changed.notify_all();
     }
 
@@ -412,16 +333,11 @@ impl Plane {
                     *member = Member { trajectory, begun: true };
                 }
             }
-            state.open.insert(key, Open { problem: Arc::new(problem), members: ended, owner: None, attempt });
+            let problem = Arc::new(problem);
+            state.open.insert(key, Open { problem, prompt, members: ended, owner: None, attempt });
             state.waiting.push_back((key, rest));
         }
         Ok(())
-    }
-
-    /// Ends all waiting.
-    pub fn close(&self) {
-        self.lock().closed = true;
-        self.changed.notify_all();
     }
 
     fn tell(&self, state: &mut State, event: Event) {
@@ -430,7 +346,7 @@ impl Plane {
                 state.ordered += groups;
             }
         }
-        self.changed.notify_all();
+        self.signal(state);
     }
 
     /// Makes the next problem into a waiting group.
@@ -457,9 +373,10 @@ impl Plane {
             }
             Ok((problem, ids)) => {
                 let key = (epoch, prompt);
-                let rest = members(key, 0, &ids.into(), self.group_size);
-                let open =
-                    Open { problem: Arc::new(problem), members: BTreeMap::new(), owner: None, attempt: 0 };
+                let prompt: Arc<[u32]> = ids.into();
+                let rest = members(key, 0, &prompt, self.group_size);
+                let problem = Arc::new(problem);
+                let open = Open { problem, prompt, members: BTreeMap::new(), owner: None, attempt: 0 };
                 state.open.insert(key, open);
                 state.waiting.push_back((key, rest));
             }
@@ -506,7 +423,6 @@ impl Plane {
                 "{most} groups in a row left nothing to learn from: {why}; make the task easier or the model better \
                  (a warm-up), sample more members a group, or set learner.drop_zero_variance = false"
             ));
-            self.changed.notify_all();
             return;
         }
         self.tell(state, Event::Rejected);

@@ -1,7 +1,6 @@
 //! What all actors of a token run share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use super::faults::TokenFaults;
 use super::generator::{Generator, GeneratorSnapshot};
 use super::grading::GradingPool;
 use super::plane::{Plane, ReadyGroup};
+use crate::actors::incidents::Incidents;
 use crate::actors::parameter_bus::{ParameterBus, Published};
 use crate::actors::queue::QueueSender;
 use crate::actors::role::RoleError;
@@ -50,9 +50,8 @@ pub struct TokenRun {
     /// Time the generators spent on steps of their engines, all together.
     pub generator_busy: Stopwatch,
     queue: QueueSender<ReadyGroup>,
-    restarts: Mutex<BTreeMap<String, u64>>,
+    incidents: Incidents,
     figures: Mutex<TokenFigures>,
-    detached: AtomicU64,
     /// What each generator samples with: kept so that a version that was published anew is recognised.
     current: Mutex<Vec<Option<Arc<Published>>>>,
 }
@@ -124,9 +123,8 @@ impl TokenRun {
             learner_busy: Stopwatch::default(),
             generator_busy: Stopwatch::default(),
             queue: parts.queue,
-            restarts: Mutex::default(),
+            incidents: Incidents::default(),
             figures: Mutex::default(),
-            detached: AtomicU64::new(0),
             current: Mutex::new(vec![None; generators]),
         }
     }
@@ -205,13 +203,13 @@ impl TokenRun {
     /// Counts a restart of an actor of this kind.
     pub fn note_restart(&self, kind: &str) {
         self.metrics.roles.record_restart(kind);
-        *self.restarts.lock().unwrap_or_else(PoisonError::into_inner).entry(kind.into()).or_default() += 1;
+        self.incidents.restarted(kind);
     }
 
     /// Restarts by kind of actor.
     #[must_use]
     pub fn restarts(&self) -> BTreeMap<String, u64> {
-        self.restarts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.incidents.restarts()
     }
 
     /// The learner's latest figures.
@@ -227,12 +225,12 @@ impl TokenRun {
 
     /// Counts a thread that did not end in time.
     pub fn note_detached(&self) {
-        self.detached.fetch_add(1, Ordering::Relaxed);
+        self.incidents.detached();
     }
 
     /// Threads that were left behind, graders among them.
     #[must_use]
     pub fn detached(&self) -> u64 {
-        self.detached.load(Ordering::Relaxed) + self.grading.detached() as u64
+        self.incidents.left_behind() + self.grading.detached() as u64
     }
 }

@@ -103,17 +103,16 @@ fn conclude(
         ledger: run.ledger.snapshot().into(),
         restarts: run.restarts(),
     };
-    run.plane.close();
     if let Some(mut role) = role {
         if let (RunOutcome::Completed, Some(condition)) = (status, role.complete()) {
             condition.clone_into(&mut cause);
         }
         summary.updates = role.version().0;
         summary.wall_seconds = role.wall_seconds();
-        summary.reward_mean = role.journal().reward_mean();
-        summary.lag_mean = role.journal().lag_mean();
-        summary.lag_max = role.journal().lag_max;
-        summary.eval_mean = role.journal().eval_mean;
+        summary.reward_mean = role.journal().rewards.mean();
+        summary.lag_mean = role.journal().lags.mean();
+        summary.lag_max = role.journal().lags.max;
+        summary.eval_mean = role.journal().rewards.evaluation();
         let problems = run.config.evaluation.final_problems;
         if status == RunOutcome::Completed && problems > 0 {
             match role.evaluate(problems) {

@@ -9,24 +9,27 @@
 //! the version stays); everything that the next update depends on is in [`TokenLearnerState`], the parameters, the
 //! reference and the optimiser's tensors.
 
+mod check;
+mod minibatch;
+mod prepare;
+
 use std::sync::Arc;
 
 use candle_core::{Device, Var};
 use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
 
+pub use check::LogProbDifferences;
+
+use super::Needs;
 use super::advantage::{RewardBaseline, TokenAdvantageConfig};
 use super::applied::{Tally, TokenApplied};
 use super::flat::Flat;
 use super::settings::TokenLearnerConfig;
-use super::{
-    Aggregation, Denominators, Needs, TokenValueClip, reference_kl_rewards, token_loss, token_value_loss,
-};
 use crate::learner::LearnerError;
-use crate::learner::advantage::{TokenRow, skip_observation_gae};
 use crate::learner::optimizer::{Optimizer, OptimizerError};
 use crate::ops::with_threads;
-use crate::policy::{Decoder, Gradients, Pack, Packing, Parameters, ScoreGradients, Scores, TrainingPass};
+use crate::policy::{Decoder, Gradients, Packing, Parameters, ScoreGradients, Scores, TrainingPass};
 use crate::random::{Stream, draw};
 use crate::trajectory::{Group, Version};
 
@@ -56,15 +59,6 @@ pub struct TokenLearnerState {
     pub skips_in_a_row: u32,
     /// A baseline across problems, where the advantage has one.
     pub baseline: Option<RewardBaseline>,
-}
-
-/// How far recorded log-probabilities are from those that are computed anew (nats, the greatest of a group).
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct LogProbDifferences {
-    /// Of tokens whose whole past was sampled or read under their own version.
-    pub same_version: Option<f64>,
-    /// Of tokens that follow tokens of an older version.
-    pub mixed_versions: Option<f64>,
 }
 
 /// See the module's documentation.
@@ -319,221 +313,6 @@ impl TokenLearner {
             .collect()
     }
 
-    /// Fills in what an objective reads beside the current policy. False when it was abandoned.
-    fn prepare(
-        &mut self,
-        groups: &[&Group],
-        flat: &mut Flat,
-        abandon: &(dyn Fn() -> bool + Sync),
-    ) -> Result<bool, LearnerError> {
-        let needs = self.needs();
-        let packs = self.packing().pack(groups)?;
-        let with_reference = needs.reference || self.config.reward_kl > 0.0;
-        if let Some(reference) = self.reference.clone().filter(|_| with_reference) {
-            let Some(scores) = self.scores(&reference, &packs, abandon)? else { return Ok(false) };
-            flat.reference = spread(flat, &packs, &scores, |scores| &scores.log_probs);
-        }
-        let with_values = self.config.advantage.needs_values();
-        let several_steps = self.config.epochs > 1 || self.config.minibatches > 1;
-        let with_proximal = needs.proximal && several_steps;
-        if with_proximal || with_values {
-            let Some(scores) = self.scores(&self.parameters, &packs, abandon)? else { return Ok(false) };
-            if with_proximal {
-                flat.proximal = spread(flat, &packs, &scores, |scores| &scores.log_probs);
-            }
-            if with_values {
-                flat.values = spread(flat, &packs, &scores, |scores| &scores.values);
-            }
-        }
-        self.advantages(groups, flat)?;
-        Ok(true)
-    }
-
-    /// Scores of all packs under some parameters; `None` when it was abandoned.
-    fn scores(
-        &self,
-        parameters: &Parameters,
-        packs: &[Pack],
-        abandon: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Option<Vec<Scores>>, LearnerError> {
-        let mut all = Vec::with_capacity(packs.len());
-        for pack in packs {
-            if abandon() {
-                return Ok(None);
-            }
-            all.push(self.pass().evaluate(parameters, pack)?);
-        }
-        Ok(Some(all))
-    }
-
-    fn advantages(&mut self, groups: &[&Group], flat: &mut Flat) -> Result<(), LearnerError> {
-        // What the divergence from the reference costs each token, where it is part of the reward.
-        let mut token_rewards = vec![0.0_f32; flat.tokens()];
-        if self.config.reward_kl > 0.0 {
-            let estimator = self.config.loss.reference_kl().estimator;
-            let (shape, sampled) = (flat.shape(), &flat.behaviour);
-            token_rewards =
-                reference_kl_rewards(self.config.reward_kl, estimator, &shape, sampled, &flat.reference)?;
-        }
-        let mut rewards = flat.rewards.clone();
-        if !self.config.advantage.needs_values() {
-            for (reward, row) in rewards.iter_mut().zip(&flat.rows) {
-                let cost: f32 = token_rewards[row.clone()].iter().sum();
-                *reward = reward.map(|reward| reward + f64::from(cost));
-            }
-        }
-        let of_rows: Vec<f64> = match (&self.config.advantage, &mut self.state.baseline) {
-            (TokenAdvantageConfig::SkipObservationGae(settings), _) => {
-                let mut targets = Vec::with_capacity(flat.tokens());
-                let mut advantages = Vec::with_capacity(flat.tokens());
-                let members = groups.iter().flat_map(|group| &group.members);
-                for ((row, member), reward) in flat.rows.iter().zip(members).zip(&rewards) {
-                    let cut_off = member.finish.is_some_and(|finish| !finish.is_terminal());
-                    let last = member.actions().last().map_or(0.0, |last| flat.values[row.start + last]);
-                    let found = skip_observation_gae(
-                        settings,
-                        &TokenRow {
-                            token_rewards: &token_rewards[row.clone()],
-                            values: &flat.values[row.clone()],
-                            action_mask: &flat.mask[row.clone()],
-                            terminal_reward: reward.unwrap_or(0.0) as f32,
-                            // An answer that was cut off might have gone on: its last value stands for the rest.
-                            bootstrap: if cut_off && self.config.critic.bootstrap_truncated {
-                                last
-                            } else {
-                                0.0
-                            },
-                        },
-                    )?;
-                    advantages.extend(found.advantages_policy);
-                    targets.extend(found.value_targets);
-                }
-                flat.advantages = advantages;
-                flat.value_targets = targets;
-                return Ok(());
-            }
-            (TokenAdvantageConfig::Reinforce(_), Some(baseline)) => baseline.advantages(&rewards),
-            (config, _) => {
-                let mut first = 0;
-                let of_groups = groups.iter().map(|group| {
-                    let own = first..first + group.members.len();
-                    first = own.end;
-                    config.group(&rewards[own]).map(|found| found.advantages).unwrap_or_default()
-                });
-                of_groups.flatten().collect()
-            }
-        };
-        flat.advantages = vec![0.0; flat.tokens()];
-        for (advantage, row) in of_rows.into_iter().zip(&flat.rows) {
-            flat.advantages[row.clone()].fill(advantage as f32);
-        }
-        Ok(())
-    }
-
-    fn minibatch(
-        &mut self,
-        groups: &[&Group],
-        flat: &Flat,
-        part: &[usize],
-        learning_rate: f64,
-        poison: bool,
-        abandon: &(dyn Fn() -> bool + Sync),
-        tally: &mut Tally,
-    ) -> Attempt<()> {
-        let own: Vec<&Group> = part.iter().map(|&group| groups[group]).collect();
-        let flat = if part.len() == groups.len() { flat.clone() } else { flat.of_groups(part) };
-        let packs = self.packing().pack(&own)?;
-        let denominators = Denominators::new(&self.config.loss, &flat.shape())?;
-        // Both sides of a pair are needed at once, and they may stand in different packs.
-        let known = if denominators.pairs().is_empty() {
-            None
-        } else {
-            let Some(scores) = self.scores(&self.parameters, &packs, abandon)? else {
-                return Ok(Err(Stopped::Abandoned));
-            };
-            let log_probs = spread(&flat, &packs, &scores, |scores| &scores.log_probs);
-            let entropies = spread(&flat, &packs, &scores, |scores| &scores.entropies);
-            let batch = flat.batch(&log_probs, &entropies, self.state.version);
-            let loss = token_loss(&self.config.loss, &batch, &denominators)?;
-            tally.add(&loss, &flat, &log_probs, &entropies);
-            Some(loss)
-        };
-        let value_weights = match &self.config.critic {
-            critic if self.config.advantage.needs_values() => {
-                let shape = flat.shape();
-                Some((critic.clone(), Denominators::of_all_rows(Aggregation::TokenMean, None, &shape)?))
-            }
-            _ => None,
-        };
-        self.gradients.clear();
-        for pack in &packs {
-            if abandon() {
-                return Ok(Err(Stopped::Abandoned));
-            }
-            let mut rows: Vec<usize> = pack.places.iter().map(|place| flat.row(place)).collect();
-            rows.dedup();
-            let mut seen = rows.clone();
-            seen.sort_unstable();
-            seen.dedup();
-            debug_assert_eq!(seen.len(), rows.len(), "a trajectory stands in one place of one pack");
-            let small = flat.select(&rows);
-            let selected = known.is_none().then(|| denominators.select(&rows)).transpose()?;
-            // Entry of each predicted token in the part's arrays.
-            let starts: std::collections::BTreeMap<usize, usize> =
-                rows.iter().zip(&small.rows).map(|(&row, range)| (row, range.start)).collect();
-            let entries: Vec<usize> =
-                pack.places.iter().map(|place| starts[&flat.row(place)] + place.token).collect();
-            let gradient = |scores: &Scores| -> Result<ScoreGradients, LearnerError> {
-                let full = |values: &[f32]| {
-                    let mut full = vec![0.0; small.tokens()];
-                    entries.iter().zip(values).for_each(|(&entry, &value)| full[entry] = value);
-                    full
-                };
-                let gather =
-                    |values: &[f32]| entries.iter().map(|&entry| values[entry]).collect::<Vec<f32>>();
-                let mut wanted = ScoreGradients::default();
-                match (&known, &selected) {
-                    (Some(loss), _) => {
-                        let places = pack.places.iter();
-                        wanted.log_probs =
-                            places.map(|place| loss.log_prob_gradient[flat.entry(place)]).collect();
-                        if let Some(entropies) = &loss.entropy_gradient {
-                            let places = pack.places.iter();
-                            wanted.entropies = places.map(|place| entropies[flat.entry(place)]).collect();
-                        }
-                    }
-                    (None, selected) => {
-                        let (log_probs, entropies) = (full(&scores.log_probs), full(&scores.entropies));
-                        let mut batch = small.batch(&log_probs, &entropies, self.state.version);
-                        // In a step of one pass over one minibatch the policy at its start is the current one.
-                        batch.proximal = batch.proximal.or(Some(&log_probs));
-                        let selected = selected.as_ref().unwrap_or(&denominators);
-                        let loss = token_loss(&self.config.loss, &batch, selected)?;
-                        tally.add(&loss, &small, &log_probs, &entropies);
-                        wanted.log_probs = gather(&loss.log_prob_gradient);
-                        if let Some(entropies) = &loss.entropy_gradient {
-                            wanted.entropies = gather(entropies);
-                        }
-                    }
-                }
-                if let Some((critic, weights)) = &value_weights {
-                    let values = full(&scores.values);
-                    let clip = critic.clip.map(|range| TokenValueClip { old_values: &small.values, range });
-                    let weights = weights.select(&rows)?;
-                    let targets = &small.value_targets;
-                    let loss = token_value_loss(&small.shape(), &weights, &values, targets, clip)?;
-                    tally.value_loss = Some(tally.value_loss.unwrap_or(0.0) + loss.loss);
-                    tally.loss += critic.coefficient * loss.loss;
-                    let scale = critic.coefficient as f32;
-                    wanted.values = gather(&loss.gradient).into_iter().map(|value| scale * value).collect();
-                }
-                Ok(wanted)
-            };
-            self.pass().accumulate(&self.parameters, pack, &self.gradients, gradient)?;
-        }
-        Ok(self.descend(tally, learning_rate, poison)?.map(|_| ()))
-    }
-
     /// One optimiser step with what the micro-batches added up to.
     fn descend(&mut self, tally: &mut Tally, learning_rate: f64, poison: bool) -> Attempt<Tally> {
         if !tally.loss.is_finite() {
@@ -555,52 +334,4 @@ impl TokenLearner {
             Err(error) => Err(error.into()),
         }
     }
-
-    /// Recomputes a group under the versions that sampled it, where those are at hand.
-    ///
-    /// # Errors
-    /// When a computation fails.
-    pub fn log_prob_differences(
-        &self,
-        group: &Group,
-        kept: impl Fn(Version) -> Option<Parameters>,
-    ) -> Result<LogProbDifferences, LearnerError> {
-        let mut versions: Vec<Version> = group
-            .members
-            .iter()
-            .flat_map(|member| member.actions().map(|index| member.versions[index]))
-            .collect();
-        versions.sort_unstable();
-        versions.dedup();
-        let mut found = LogProbDifferences::default();
-        let packs = self.packing().pack(&[group])?;
-        for version in versions {
-            let Some(parameters) = kept(version) else { continue };
-            let scored = with_threads(&self.threads, || self.scores(&parameters, &packs, &|| false))?;
-            for (pack, scores) in packs.iter().zip(scored.unwrap_or_default()) {
-                for (place, log_prob) in pack.places.iter().zip(&scores.log_probs) {
-                    let member = &group.members[place.member];
-                    if member.versions[place.token] != version {
-                        continue;
-                    }
-                    let difference = f64::from((log_prob - member.log_probs[place.token]).abs());
-                    let mixed = member.versions[..place.token].iter().any(|&before| before != version);
-                    let slot = if mixed { &mut found.mixed_versions } else { &mut found.same_version };
-                    *slot = Some(slot.unwrap_or(0.0).max(difference));
-                }
-            }
-        }
-        Ok(found)
-    }
-}
-
-/// Scores of packs as one flat array, 0 where nothing is predicted.
-fn spread(flat: &Flat, packs: &[Pack], scores: &[Scores], values: impl Fn(&Scores) -> &Vec<f32>) -> Vec<f32> {
-    let mut spread = vec![0.0; flat.tokens()];
-    for (pack, scores) in packs.iter().zip(scores) {
-        for (place, value) in pack.places.iter().zip(values(scores)) {
-            spread[flat.entry(place)] = *value;
-        }
-    }
-    spread
 }

@@ -114,7 +114,6 @@ fn learning(record: TokenRecord) -> TokenRecord {
         log_prob_difference: Some(0.0),
         kept_kv_log_prob_difference: Some(0.004 + 0.002 * wave),
         advantage_std: Some(0.9),
-        kv_usage: Some(0.6 + 0.1 * wave),
         learning_rate: Some(1e-5),
         ..record
     };

@@ -180,7 +180,6 @@ fn learner(lines: &[Line]) -> String {
         }),
         one("Advantage", "standard deviation", |r| r.advantage_std),
         one("Explained variance", "of value targets", |r| r.explained_variance),
-        one("KV cache", "fraction used", |r| r.kv_usage),
         one("Learning rate", "", |r| r.learning_rate),
     ]
     .concat()

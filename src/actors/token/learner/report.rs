@@ -1,0 +1,151 @@
+//! What the token learner tells of each update: figures, samples, checks of exactness.
+
+use super::TokenLearnerRole;
+use crate::actors::role::RoleError;
+use crate::actors::token::plane::GroupCounts;
+use crate::actors::token::run::{TokenFigures, TokenRun};
+use crate::learner::token::{Figure, TokenApplied};
+use crate::telemetry::Sample;
+use crate::trajectory::{Group, Trajectory, Version};
+
+/// Answers of a batch that are written to the samples.
+pub(super) const SAMPLES: usize = 4;
+
+/// What a run has come to so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Totals {
+    groups: GroupCounts,
+    generate_seconds: f64,
+    grade_seconds: f64,
+}
+
+impl Totals {
+    fn of(run: &TokenRun) -> Self {
+        Self {
+            groups: run.plane.counts(),
+            generate_seconds: run.generator_busy.total().as_secs_f64(),
+            grade_seconds: run.grading.seconds(),
+        }
+    }
+}
+
+impl TokenLearnerRole {
+    /// What the batch and its update have to tell.
+    pub(super) fn describe(&mut self, groups: &[&Group], applied: &TokenApplied) {
+        let members = || groups.iter().flat_map(|group| &group.members);
+        let rewards: Vec<f64> = groups.iter().flat_map(|group| group.rewards()).flatten().collect();
+        let count = rewards.len().max(1) as f64;
+        let mean = rewards.iter().sum::<f64>() / count;
+        self.journal.rewards.push(mean);
+        self.journal.rewards.updated();
+        let record = &mut self.record;
+        record.reward_mean = Some(mean);
+        record.reward_std =
+            Some((rewards.iter().map(|reward| (reward - mean).powi(2)).sum::<f64>() / count).sqrt());
+        record.solved = Some(rewards.iter().filter(|&&reward| reward >= 1.0).count() as f64 / count);
+        record.groups = groups.len() as u64;
+        record.trajectories = members().count() as u64;
+        let all = record.trajectories.max(1) as f64;
+        let lengths = || members().map(|member| member.tokens.len());
+        record.response_length_mean = Some(lengths().sum::<usize>() as f64 / all);
+        record.response_length_max = lengths().max().map(|length| length as u64);
+        record.prompt_length_mean =
+            Some(members().map(|member| member.prompt.len()).sum::<usize>() as f64 / all);
+        let cut =
+            members().filter(|member| member.finish.is_some_and(|finish| !finish.is_terminal())).count();
+        record.truncated_fraction = Some(cut as f64 / all);
+        let turns =
+            |member: &Trajectory| member.is_action.chunk_by(|a, b| a == b).filter(|run| run[0]).count();
+        record.turns_mean = Some(members().map(turns).sum::<usize>() as f64 / all);
+        record.loss = Some(applied.loss);
+        record.policy_loss = Some(applied.policy_loss);
+        record.value_loss = applied.value_loss;
+        record.reference_kl = (applied.reference_kl != 0.0).then_some(applied.reference_kl);
+        record.entropy = applied.entropy;
+        record.approx_kl = applied.figure(Figure::KlK3);
+        record.gradient_norm = Some(applied.gradient_norm);
+        record.ratio_mean = applied.figure(Figure::RatioMean);
+        record.ratio_max = applied.ratio_max;
+        record.clip_fraction_low = applied.figure(Figure::ClipFracLow);
+        record.clip_fraction_high = applied.figure(Figure::ClipFracHigh);
+        record.masked_fraction = applied.figure(Figure::MaskedFrac);
+        record.explained_variance = applied.explained_variance;
+        record.advantage_mean = applied.advantage_mean;
+        record.advantage_std = applied.advantage_deviation;
+    }
+
+    pub(super) fn note_lag(&mut self, group: &Group, version: Version) {
+        for member in &group.members {
+            for index in member.actions() {
+                let lag = version.lag_of(member.versions[index]);
+                self.journal.lags.consumed(lag, 1);
+                self.record.add_lag(lag, 1);
+            }
+        }
+    }
+
+    /// Recomputes one group now and then under the versions that sampled it.
+    pub(super) fn check_log_probs(&mut self, groups: &[&Group]) -> Result<(), RoleError> {
+        let every = self.run.config.learner.check_every;
+        if every == 0 || !self.journal.attempts.is_multiple_of(every) {
+            return Ok(());
+        }
+        let versions = &self.versions;
+        let kept = |version: Version| {
+            versions.iter().find(|published| published.version == version).map(|p| p.parameters.clone())
+        };
+        let Some(group) = groups.first() else { return Ok(()) };
+        let found = self.learner.log_prob_differences(group, kept)?;
+        self.record.log_prob_difference = found.same_version;
+        self.record.kept_kv_log_prob_difference = found.mixed_versions;
+        Ok(())
+    }
+
+    pub(super) fn write_samples(&mut self, groups: &[&Group]) -> Result<(), RoleError> {
+        let tokenizer = &self.run.tokenizer;
+        for group in groups.iter().take(SAMPLES) {
+            let Some(member) = group.members.first() else { continue };
+            let sample = Sample {
+                update: self.learner.version().0,
+                split: Some("train".into()),
+                prompt: tokenizer.decode(&member.prompt),
+                completion: tokenizer.decode(&member.tokens),
+                reward: member.reward.as_ref().map(|reward| reward.value),
+                answer: self
+                    .run
+                    .task
+                    .problem(crate::env::task::Split::Train, group.prompt)
+                    .ok()
+                    .map(|p| p.answer),
+                finish: member.finish,
+                tokens: member.tokens.len() as u64,
+            };
+            self.samples.write(&sample).map_err(|error| RoleError::Files(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn report(&mut self) -> Result<(), RoleError> {
+        let mut record = std::mem::take(&mut self.record);
+        record.update = self.learner.version().0;
+        record.tokens = self.run.ledger.submitted_steps();
+        let now = Totals::of(&self.run);
+        let before = std::mem::replace(&mut self.seen, now);
+        record.zero_variance_groups = now.groups.zero_variance - before.groups.zero_variance;
+        record.grading_errors = now.groups.grading_errors - before.groups.grading_errors;
+        record.generate_seconds = now.generate_seconds - before.generate_seconds;
+        record.grade_seconds = now.grade_seconds - before.grade_seconds;
+        self.run.set_figures(TokenFigures {
+            version: self.learner.version(),
+            warmup_loss: record.warmup_loss,
+            solved: record.solved,
+            response_length_mean: record.response_length_mean,
+            reward_mean: self.journal.rewards.mean(),
+            eval_mean: self.journal.rewards.evaluation(),
+            lag_mean: record.lag_mean,
+        });
+        record.wall_seconds = self.recorder.wall_seconds();
+        self.run.metrics.record_update(&record);
+        self.recorder.record(record).map_err(|error| RoleError::Files(error.to_string()))
+    }
+}

@@ -1,0 +1,89 @@
+//! A token run's checkpoints.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use candle_core::Tensor;
+
+use super::TokenLearnerRole;
+use crate::actors::checkpoint::files;
+use crate::actors::role::{Learning, RoleError};
+use crate::actors::token::checkpoint::{TOKEN_RUN_STATE, TokenRunState, files as own_files};
+use crate::actors::token::generator::GeneratorSnapshot;
+use crate::codec;
+use crate::learner::LearnerError;
+use crate::policy::Parameters;
+use crate::trajectory::Group;
+
+impl Learning for TokenLearnerRole {
+    type Snapshot = GeneratorSnapshot;
+
+    fn save(&mut self, snapshots: Vec<Option<GeneratorSnapshot>>) -> Result<(), RoleError> {
+        let version = self.learner.version();
+        let failed =
+            |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
+        let standing = self.queue.drain();
+        let waiting: Vec<Group> = self
+            .batch
+            .iter()
+            .chain(&self.carried)
+            .chain(&standing)
+            .map(|ready| ready.group.clone())
+            .collect();
+        // Back where it stood, so that a checkpoint makes no room in the queue.
+        let displaced = standing.into_iter().filter_map(|ready| self.run.put_back(ready));
+        self.carried.extend(displaced);
+        let begun: Vec<_> = snapshots
+            .iter()
+            .flatten()
+            .flat_map(|snapshot| snapshot.begun.iter().map(|(trajectory, _)| trajectory.clone()))
+            .collect();
+        let (plane, ordered) = self.run.plane.snapshot(&begun);
+        let older = self.run.plane.older_versions();
+        let state = TokenRunState {
+            older_versions: older.iter().map(|published| published.version).collect(),
+            learner: self.learner.state().clone(),
+            journal: self.journal.clone(),
+            metrics: self.recorder.position().map_err(|e| failed(&e))?,
+            samples: self.samples.position().map_err(|e| failed(&e))?,
+            ledger: self.run.ledger.snapshot(),
+            plane,
+            ordered,
+            generators: snapshots,
+            queue: waiting,
+        };
+        let tensors = |named: &[(String, Tensor)]| {
+            codec::tensors_to_bytes(named, &BTreeMap::new()).map_err(|e| failed(&e))
+        };
+        let detached = |parameters: &Parameters| -> Vec<(String, Tensor)> {
+            parameters.iter().map(|(name, tensor)| (name.to_owned(), tensor.detach())).collect()
+        };
+        let optimizer = self.learner.optimizer().state().map_err(LearnerError::from)?;
+        let mut contents = vec![
+            (files::STATE.to_owned(), codec::encode(TOKEN_RUN_STATE, &state).map_err(|e| failed(&e))?),
+            (files::PARAMETERS.to_owned(), tensors(&detached(self.learner.parameters()))?),
+            (files::OPTIMIZER.to_owned(), tensors(&optimizer)?),
+        ];
+        if let Some(reference) = self.learner.reference() {
+            contents.push((own_files::REFERENCE.to_owned(), tensors(&detached(reference))?));
+        }
+        for published in &older {
+            let name = own_files::older(published.version);
+            contents.push((name, tensors(&detached(&published.parameters))?));
+        }
+        let best = self.run.config.checkpoint.best && self.journal.rewards.is_best();
+        self.store.save(version.0, &contents, best).map_err(|e| failed(&e))?;
+        self.last_checkpoint = (version, Instant::now());
+        Ok(())
+    }
+
+    fn checkpoint_due(&self) -> bool {
+        let (version, instant) = self.last_checkpoint;
+        let updates = self.learner.version().lag_of(version);
+        self.run.config.checkpoint.is_due(updates, instant.elapsed().as_secs_f64())
+    }
+
+    fn complete(&self) -> Option<&str> {
+        self.complete.as_deref()
+    }
+}

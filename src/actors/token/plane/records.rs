@@ -1,0 +1,98 @@
+//! What travels between plane, generators and learner, and what a checkpoint keeps of the plane.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::env::task::{GradeError, Problem, PromptPosition};
+use crate::schedule::Scheduler;
+use crate::trajectory::{BufferedTicket, DropReason, Group, Trajectory, Version};
+
+/// A group by its problem.
+pub type GroupKey = (u32, u32);
+
+/// A group for a generator to sample.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Pass and index of the problem.
+    pub key: GroupKey,
+    /// The problem.
+    pub problem: Arc<Problem>,
+    /// Members that are still to be generated.
+    pub members: Vec<Member>,
+}
+
+/// A member that is still to be generated.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// What there is of it.
+    pub trajectory: Trajectory,
+    /// Whether an earlier session of a resumed run had it in hand: the ledger knows of it already.
+    pub begun: bool,
+}
+
+/// A member that has ended and was graded, or could not be.
+#[derive(Debug)]
+pub struct Ended {
+    /// The trajectory, with its reward unless grading failed.
+    pub trajectory: Trajectory,
+    /// Its place in the ledger.
+    pub ticket: BufferedTicket,
+    /// Why it has no reward.
+    pub error: Option<GradeError>,
+}
+
+/// A group on its way to the learner.
+#[derive(Debug)]
+pub struct ReadyGroup {
+    /// The group; members without a reward could not be graded.
+    pub group: Group,
+    /// One ticket a member.
+    pub tickets: Vec<BufferedTicket>,
+    /// Version that was current when it entered the queue.
+    pub queued_at: Version,
+}
+
+impl ReadyGroup {
+    /// Books all members as dropped.
+    pub fn discard(self, reason: DropReason) {
+        self.tickets.into_iter().for_each(|ticket| ticket.discard(reason));
+    }
+}
+
+/// What became of groups, counted since the process began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GroupCounts {
+    /// Groups whose rewards were all alike.
+    pub zero_variance: u64,
+    /// Groups of which no member could be graded.
+    pub ungraded: u64,
+    /// Problems whose prompt leaves no room in the context.
+    pub too_long: u64,
+    /// Trajectories that could not be graded.
+    pub grading_errors: u64,
+}
+
+/// One open group in a checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenSnapshot {
+    /// Pass and index of its problem.
+    pub key: GroupKey,
+    /// How often it was begun anew.
+    pub attempt: u16,
+    /// Members that have ended, with the message of a failed grading.
+    pub ended: Vec<Trajectory>,
+    /// Members that have begun; filled in from the generators' snapshots.
+    pub begun: Vec<Trajectory>,
+}
+
+/// The plane in a checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlaneSnapshot {
+    /// The schedule.
+    pub scheduler: Scheduler,
+    /// The next problem.
+    pub prompts: PromptPosition,
+    /// Groups that are not complete.
+    pub open: Vec<OpenSnapshot>,
+}

@@ -1,0 +1,118 @@
+//! One minibatch: micro-batches forward and backward with the denominators of the whole, then one optimiser step.
+
+use std::collections::BTreeMap;
+
+use super::prepare::spread;
+use super::{Attempt, Stopped, TokenLearner};
+use crate::learner::LearnerError;
+use crate::learner::token::applied::Tally;
+use crate::learner::token::flat::Flat;
+use crate::learner::token::{Aggregation, Denominators, TokenValueClip, token_loss, token_value_loss};
+use crate::policy::{ScoreGradients, Scores};
+use crate::trajectory::Group;
+
+impl TokenLearner {
+    pub(super) fn minibatch(
+        &mut self,
+        groups: &[&Group],
+        flat: &Flat,
+        part: &[usize],
+        learning_rate: f64,
+        poison: bool,
+        abandon: &(dyn Fn() -> bool + Sync),
+        tally: &mut Tally,
+    ) -> Attempt<()> {
+        let own: Vec<&Group> = part.iter().map(|&group| groups[group]).collect();
+        let flat = if part.len() == groups.len() { flat.clone() } else { flat.of_groups(part) };
+        let packs = self.packing().pack(&own)?;
+        let denominators = Denominators::new(&self.config.loss, &flat.shape())?;
+        // Both sides of a pair are needed at once, and they may stand in different packs.
+        let known = if denominators.pairs().is_empty() {
+            None
+        } else {
+            let Some(scores) = self.scores(&self.parameters, &packs, abandon)? else {
+                return Ok(Err(Stopped::Abandoned));
+            };
+            let log_probs = spread(&flat, &packs, &scores, |scores| &scores.log_probs);
+            let entropies = spread(&flat, &packs, &scores, |scores| &scores.entropies);
+            let batch = flat.batch(&log_probs, &entropies, self.state.version);
+            let loss = token_loss(&self.config.loss, &batch, &denominators)?;
+            tally.add(&loss, &flat, &log_probs, &entropies);
+            Some(loss)
+        };
+        let value_weights = match &self.config.critic {
+            critic if self.config.advantage.needs_values() => {
+                let shape = flat.shape();
+                Some((critic.clone(), Denominators::of_all_rows(Aggregation::TokenMean, None, &shape)?))
+            }
+            _ => None,
+        };
+        self.gradients.clear();
+        for pack in &packs {
+            if abandon() {
+                return Ok(Err(Stopped::Abandoned));
+            }
+            let mut rows: Vec<usize> = pack.places.iter().map(|place| flat.row(place)).collect();
+            rows.dedup();
+            let mut seen = rows.clone();
+            seen.sort_unstable();
+            seen.dedup();
+            debug_assert_eq!(seen.len(), rows.len(), "a trajectory stands in one place of one pack");
+            let small = flat.select(&rows);
+            let selected = known.is_none().then(|| denominators.select(&rows)).transpose()?;
+            // Entry of each predicted token in the part's arrays.
+            let starts: BTreeMap<usize, usize> =
+                rows.iter().zip(&small.rows).map(|(&row, range)| (row, range.start)).collect();
+            let entries: Vec<usize> =
+                pack.places.iter().map(|place| starts[&flat.row(place)] + place.token).collect();
+            let gradient = |scores: &Scores| -> Result<ScoreGradients, LearnerError> {
+                let full = |values: &[f32]| {
+                    let mut full = vec![0.0; small.tokens()];
+                    entries.iter().zip(values).for_each(|(&entry, &value)| full[entry] = value);
+                    full
+                };
+                let gather =
+                    |values: &[f32]| entries.iter().map(|&entry| values[entry]).collect::<Vec<f32>>();
+                let mut wanted = ScoreGradients::default();
+                match (&known, &selected) {
+                    (Some(loss), _) => {
+                        let places = pack.places.iter();
+                        wanted.log_probs =
+                            places.map(|place| loss.log_prob_gradient[flat.entry(place)]).collect();
+                        if let Some(entropies) = &loss.entropy_gradient {
+                            let places = pack.places.iter();
+                            wanted.entropies = places.map(|place| entropies[flat.entry(place)]).collect();
+                        }
+                    }
+                    (None, selected) => {
+                        let (log_probs, entropies) = (full(&scores.log_probs), full(&scores.entropies));
+                        let mut batch = small.batch(&log_probs, &entropies, self.state.version);
+                        // In a step of one pass over one minibatch the policy at its start is the current one.
+                        batch.proximal = batch.proximal.or(Some(&log_probs));
+                        let selected = selected.as_ref().unwrap_or(&denominators);
+                        let loss = token_loss(&self.config.loss, &batch, selected)?;
+                        tally.add(&loss, &small, &log_probs, &entropies);
+                        wanted.log_probs = gather(&loss.log_prob_gradient);
+                        if let Some(entropies) = &loss.entropy_gradient {
+                            wanted.entropies = gather(entropies);
+                        }
+                    }
+                }
+                if let Some((critic, weights)) = &value_weights {
+                    let values = full(&scores.values);
+                    let clip = critic.clip.map(|range| TokenValueClip { old_values: &small.values, range });
+                    let weights = weights.select(&rows)?;
+                    let targets = &small.value_targets;
+                    let loss = token_value_loss(&small.shape(), &weights, &values, targets, clip)?;
+                    tally.value_loss = Some(tally.value_loss.unwrap_or(0.0) + loss.loss);
+                    tally.loss += critic.coefficient * loss.loss;
+                    let scale = critic.coefficient as f32;
+                    wanted.values = gather(&loss.gradient).into_iter().map(|value| scale * value).collect();
+                }
+                Ok(wanted)
+            };
+            self.pass().accumulate(&self.parameters, pack, &self.gradients, gradient)?;
+        }
+        Ok(self.descend(tally, learning_rate, poison)?.map(|_| ()))
+    }
+}

@@ -1,0 +1,139 @@
+//! What a step needs before its first minibatch: scores of other policies, values, advantages.
+
+use super::TokenLearner;
+use crate::learner::LearnerError;
+use crate::learner::advantage::{TokenRow, skip_observation_gae};
+use crate::learner::token::advantage::TokenAdvantageConfig;
+use crate::learner::token::flat::Flat;
+use crate::learner::token::reference_kl_rewards;
+use crate::policy::{Pack, Parameters, Scores};
+use crate::trajectory::Group;
+
+impl TokenLearner {
+    /// Fills in what an objective reads beside the current policy. False when it was abandoned.
+    pub(super) fn prepare(
+        &mut self,
+        groups: &[&Group],
+        flat: &mut Flat,
+        abandon: &(dyn Fn() -> bool + Sync),
+    ) -> Result<bool, LearnerError> {
+        let needs = self.needs();
+        let packs = self.packing().pack(groups)?;
+        let with_reference = needs.reference || self.config.reward_kl > 0.0;
+        if let Some(reference) = self.reference.clone().filter(|_| with_reference) {
+            let Some(scores) = self.scores(&reference, &packs, abandon)? else { return Ok(false) };
+            flat.reference = spread(flat, &packs, &scores, |scores| &scores.log_probs);
+        }
+        let with_values = self.config.advantage.needs_values();
+        let several_steps = self.config.epochs > 1 || self.config.minibatches > 1;
+        let with_proximal = needs.proximal && several_steps;
+        if with_proximal || with_values {
+            let Some(scores) = self.scores(&self.parameters, &packs, abandon)? else { return Ok(false) };
+            if with_proximal {
+                flat.proximal = spread(flat, &packs, &scores, |scores| &scores.log_probs);
+            }
+            if with_values {
+                flat.values = spread(flat, &packs, &scores, |scores| &scores.values);
+            }
+        }
+        self.advantages(groups, flat)?;
+        Ok(true)
+    }
+
+    /// Scores of all packs under some parameters; `None` when it was abandoned.
+    pub(super) fn scores(
+        &self,
+        parameters: &Parameters,
+        packs: &[Pack],
+        abandon: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Option<Vec<Scores>>, LearnerError> {
+        let mut all = Vec::with_capacity(packs.len());
+        for pack in packs {
+            if abandon() {
+                return Ok(None);
+            }
+            all.push(self.pass().evaluate(parameters, pack)?);
+        }
+        Ok(Some(all))
+    }
+
+    pub(super) fn advantages(&mut self, groups: &[&Group], flat: &mut Flat) -> Result<(), LearnerError> {
+        // What the divergence from the reference costs each token, where it is part of the reward.
+        let mut token_rewards = vec![0.0_f32; flat.tokens()];
+        if self.config.reward_kl > 0.0 {
+            let estimator = self.config.loss.reference_kl().estimator;
+            let (shape, sampled) = (flat.shape(), &flat.behaviour);
+            token_rewards =
+                reference_kl_rewards(self.config.reward_kl, estimator, &shape, sampled, &flat.reference)?;
+        }
+        let mut rewards = flat.rewards.clone();
+        if !self.config.advantage.needs_values() {
+            for (reward, row) in rewards.iter_mut().zip(&flat.rows) {
+                let cost: f32 = token_rewards[row.clone()].iter().sum();
+                *reward = reward.map(|reward| reward + f64::from(cost));
+            }
+        }
+        let of_rows: Vec<f64> = match (&self.config.advantage, &mut self.state.baseline) {
+            (TokenAdvantageConfig::SkipObservationGae(settings), _) => {
+                let mut targets = Vec::with_capacity(flat.tokens());
+                let mut advantages = Vec::with_capacity(flat.tokens());
+                let members = groups.iter().flat_map(|group| &group.members);
+                for ((row, member), reward) in flat.rows.iter().zip(members).zip(&rewards) {
+                    let cut_off = member.finish.is_some_and(|finish| !finish.is_terminal());
+                    let last = member.actions().last().map_or(0.0, |last| flat.values[row.start + last]);
+                    let found = skip_observation_gae(
+                        settings,
+                        &TokenRow {
+                            token_rewards: &token_rewards[row.clone()],
+                            values: &flat.values[row.clone()],
+                            action_mask: &flat.mask[row.clone()],
+                            terminal_reward: reward.unwrap_or(0.0) as f32,
+                            // An answer that was cut off might have gone on: its last value stands for the rest.
+                            bootstrap: if cut_off && self.config.critic.bootstrap_truncated {
+                                last
+                            } else {
+                                0.0
+                            },
+                        },
+                    )?;
+                    advantages.extend(found.advantages_policy);
+                    targets.extend(found.value_targets);
+                }
+                flat.advantages = advantages;
+                flat.value_targets = targets;
+                return Ok(());
+            }
+            (TokenAdvantageConfig::Reinforce(_), Some(baseline)) => baseline.advantages(&rewards),
+            (config, _) => {
+                let mut first = 0;
+                let of_groups = groups.iter().map(|group| {
+                    let own = first..first + group.members.len();
+                    first = own.end;
+                    config.group(&rewards[own]).map(|found| found.advantages).unwrap_or_default()
+                });
+                of_groups.flatten().collect()
+            }
+        };
+        flat.advantages = vec![0.0; flat.tokens()];
+        for (advantage, row) in of_rows.into_iter().zip(&flat.rows) {
+            flat.advantages[row.clone()].fill(advantage as f32);
+        }
+        Ok(())
+    }
+}
+
+/// Scores of packs as one flat array, 0 where nothing is predicted.
+pub(super) fn spread(
+    flat: &Flat,
+    packs: &[Pack],
+    scores: &[Scores],
+    values: impl Fn(&Scores) -> &Vec<f32>,
+) -> Vec<f32> {
+    let mut spread = vec![0.0; flat.tokens()];
+    for (pack, scores) in packs.iter().zip(scores) {
+        for (place, value) in pack.places.iter().zip(values(scores)) {
+            spread[flat.entry(place)] = *value;
+        }
+    }
+    spread
+}
