@@ -25,11 +25,10 @@ pub(super) fn run(args: &ChatArgs) -> anyhow::Result<ExitCode> {
     let settings = args.sampling.settings()?;
     let policy = PolicyOfRun::open(&args.run)?;
     let tokenizer = &policy.model.tokenizer;
-    let chats = tokenizer.has_template();
+    let chats = policy.chats();
     let terminal = std::io::stdin().is_terminal();
     if terminal {
-        let how =
-            if chats { "" } else { " (the model has no chat template: each line is continued as it is)" };
+        let how = if chats { "" } else { " (not a chat model: each line is continued as it is)" };
         eprintln!("{} after {} updates{how}; end with Ctrl-D", args.run.display(), policy.version());
     }
     let system = args.system.iter().map(|text| Message::new("system", text));

@@ -17,9 +17,12 @@ pub struct GenerateArgs {
     /// The prompt
     #[arg(long)]
     prompt: String,
-    /// Go on from the prompt as it is, even if the model has a chat template
-    #[arg(long)]
+    /// Go on from the prompt as it is [default for models from scratch]
+    #[arg(long, conflicts_with = "template")]
     raw: bool,
+    /// Write the prompt out by the model's chat template [default for pretrained models that have one]
+    #[arg(long)]
+    template: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
 }
@@ -28,10 +31,10 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
     let settings = args.sampling.settings()?;
     let policy = PolicyOfRun::open(&args.run)?;
     let tokenizer = &policy.model.tokenizer;
-    let prompt = if args.raw || !tokenizer.has_template() {
-        tokenizer.encode_prompt(&args.prompt)?
-    } else {
+    let prompt = if args.template || (policy.chats() && !args.raw) {
         policy.chat(&[Message::user(&args.prompt)])?
+    } else {
+        tokenizer.encode_prompt(&args.prompt)?
     };
     let mut out = std::io::stdout();
     policy.answer(prompt, &settings, |text| {

@@ -131,6 +131,12 @@ impl PolicyOfRun {
         }
     }
 
+    /// Whether the model is one to chat with: pretrained, with a template. A model from scratch has a template too, but
+    /// knows only what its task showed it.
+    pub(super) fn chats(&self) -> bool {
+        self.config.model.path.is_some() && self.model.tokenizer.has_template()
+    }
+
     /// The prompt of a chat.
     pub(super) fn chat(&self, messages: &[Message]) -> anyhow::Result<Vec<u32>> {
         Ok(self.model.tokenizer.encode_chat(messages)?)
