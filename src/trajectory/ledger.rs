@@ -25,7 +25,7 @@ pub enum DropReason {
     ActorRestart,
     /// All rewards of a group were alike: nothing says which answer was better.
     ZeroVariance,
-    /// No answer of a group could be graded.
+    /// The answer could not be graded.
     GradingFailed,
     /// The run stopped.
     Shutdown,
@@ -182,7 +182,7 @@ impl Ledger {
     /// The ticket of an unroll that a resumed ledger already counts as buffered with `steps` steps.
     #[must_use]
     pub fn adopt_buffered(&self, steps: u64) -> BufferedTicket {
-        BufferedTicket { ledger: self.clone(), steps, open: true }
+        BufferedTicket { ledger: self.clone(), steps, open: true, useless: None }
     }
 
     /// All figures now.
@@ -265,11 +265,23 @@ pub struct BufferedTicket {
     ledger: Ledger,
     steps: u64,
     open: bool,
+    useless: Option<DropReason>,
 }
 
 impl BufferedTicket {
+    /// Nothing can be learned from the unroll, for this reason. It travels on with those it belongs to, but whatever
+    /// becomes of them, it is booked as dropped, and so.
+    #[must_use]
+    pub fn useless(mut self, reason: DropReason) -> Self {
+        self.useless = Some(reason);
+        self
+    }
+
     /// The unroll was learned from.
     pub fn consume(mut self) {
+        if let Some(reason) = self.useless {
+            return self.book(reason);
+        }
         self.open = false;
         self.ledger.with(|s| {
             s.buffered.take(1, self.steps);
@@ -283,6 +295,7 @@ impl BufferedTicket {
     }
 
     fn book(&mut self, reason: DropReason) {
+        let reason = self.useless.unwrap_or(reason);
         if std::mem::take(&mut self.open) {
             self.ledger.with(|s| {
                 s.buffered.take(1, self.steps);
@@ -303,6 +316,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_nothing_can_be_learned_from_is_dropped_for_its_own_reason_whatever_becomes_of_it() {
+        let ledger = Ledger::default();
+        let useless = || ledger.begin().complete().useless(DropReason::GradingFailed);
+        useless().consume();
+        useless().discard(DropReason::Stale);
+        drop(useless());
+        let snapshot = ledger.snapshot();
+        assert_eq!(snapshot.dropped.len(), 1);
+        assert_eq!(snapshot.dropped[&DropReason::GradingFailed].unrolls, 3);
+        assert!(snapshot.balances());
+    }
 
     #[test]
     fn a_panicking_actor_books_its_partial_unroll_as_lost_in_a_restart() {

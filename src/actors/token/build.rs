@@ -31,7 +31,7 @@ use crate::learner::token::{TokenLearner, TokenLearnerState};
 use crate::policy::Parameters;
 use crate::schedule::{Scheduler, SchedulerSettings};
 use crate::telemetry::{Cadence, MetricsPosition, SampleWriter, TokenMetrics, TokenRecord};
-use crate::trajectory::{Amount, Group, Ledger, Trajectory, Version};
+use crate::trajectory::{Amount, BufferedTicket, DropReason, Group, Ledger, Trajectory, Version};
 
 /// One generator a device; the CPU is the only device yet.
 const GENERATORS: usize = 1;
@@ -134,9 +134,8 @@ pub(super) fn build(
         scheduler: state.plane.scheduler.clone(),
         history: std::iter::once(bus.latest()).chain(older).collect(),
     }));
-    let buffered = |trajectory: &Trajectory| ledger.adopt_buffered(trajectory.tokens.len() as u64);
     plane
-        .restore(std::mem::take(&mut state.plane.open), state.ordered, buffered)
+        .restore(std::mem::take(&mut state.plane.open), state.ordered, |trajectory| adopted(&ledger, trajectory))
         .map_err(TrainError::Checkpoint)?;
     let waker = Arc::clone(&plane);
     let wake = Box::new(move || waker.wake());
@@ -161,6 +160,12 @@ pub(super) fn build(
     let mut snapshots = generators;
     snapshots.resize(GENERATORS, None);
     Ok(Prepared { run, learner, generators: snapshots })
+}
+
+/// The ticket of a trajectory that had ended when a checkpoint was taken.
+fn adopted(ledger: &Ledger, trajectory: &Trajectory) -> BufferedTicket {
+    let ticket = ledger.adopt_buffered(trajectory.tokens.len() as u64);
+    if trajectory.reward.is_some() { ticket } else { ticket.useless(DropReason::GradingFailed) }
 }
 
 /// The learner's role with its files and what a checkpoint held for it.
@@ -189,11 +194,7 @@ fn learner_role(
         run.ledger.submitted_steps(),
     )?;
     let adopt = |group: Group| ReadyGroup {
-        tickets: group
-            .members
-            .iter()
-            .map(|member| run.ledger.adopt_buffered(member.tokens.len() as u64))
-            .collect(),
+        tickets: group.members.iter().map(|member| adopted(&run.ledger, member)).collect(),
         queued_at: group.oldest_version().unwrap_or_default(),
         group,
     };

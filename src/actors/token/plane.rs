@@ -192,12 +192,13 @@ impl Plane {
     }
 
     /// A member has ended. The group that it completes goes to the learner, or is dropped.
-    pub fn ended(&self, ended: Ended) {
+    pub fn ended(&self, mut ended: Ended) {
         let mut state = self.lock();
         let id = ended.trajectory.id;
         let key = (id.epoch, id.prompt);
         if ended.error.is_some() {
             state.counts.grading_errors += 1;
+            ended.ticket = ended.ticket.useless(DropReason::GradingFailed);
         }
         let Some(open) = state.open.get_mut(&key).filter(|open| open.attempt == id.attempt) else {
             // Of an attempt that was given up.
