@@ -106,8 +106,9 @@ fn print_token_summary(summary: &TokenSummary) {
         "  {} tokens, {} updates, {:.1} s, {:.0} tokens/s",
         summary.tokens, summary.updates, summary.wall_seconds, summary.tokens_per_second
     );
+    let from = summary.eval_initial.map_or(String::new(), |initial| format!("{initial:.2} at the start, "));
     println!(
-        "  reward {} (last 10 updates), evaluation {}, lag {} on average, {} at most",
+        "  reward {} (last 10 updates), evaluation {from}{}, lag {} on average, {} at most",
         figure(summary.reward_mean),
         figure(summary.eval_mean),
         figure(summary.lag_mean),

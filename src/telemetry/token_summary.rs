@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::summary::{RunOutcome, read_summary, write_summary};
 use super::{TelemetryError, TokenLedger};
 
-/// The content of `summary.json` of a token run. Every field is always written, `eval_mean` only where an evaluation
-/// ran; a mean of nothing is null.
+/// The content of `summary.json` of a token run. Every field is always written, `eval_initial` and `eval_mean`
+/// only where an evaluation ran; a mean of nothing is null.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenSummary {
     /// How the run ended.
@@ -26,6 +26,9 @@ pub struct TokenSummary {
     pub tokens_per_second: f64,
     /// Mean reward of the trajectories consumed by the last 10 updates.
     pub reward_mean: Option<f64>,
+    /// Accuracy of the initial policy, before reinforcement learning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval_initial: Option<f64>,
     /// Accuracy of the last evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_mean: Option<f64>,
@@ -85,6 +88,7 @@ pub(super) mod tests {
             wall_seconds: 4.0,
             tokens_per_second: 207.0,
             reward_mean: Some(0.625),
+            eval_initial: None,
             eval_mean: None,
             lag_mean: Some(0.5),
             lag_max: 2,
@@ -98,7 +102,7 @@ pub(super) mod tests {
     #[test]
     fn the_summary_holds_the_documented_fields_and_reads_back() {
         let dir = tempfile::tempdir().unwrap();
-        let summary = TokenSummary { eval_mean: Some(0.5), ..example() };
+        let summary = TokenSummary { eval_initial: Some(0.25), eval_mean: Some(0.5), ..example() };
         summary.write(dir.path()).unwrap();
         let json: serde_json::Value =
             serde_json::from_str(&std::fs::read_to_string(dir.path().join(Summary::FILE)).unwrap()).unwrap();
@@ -110,6 +114,7 @@ pub(super) mod tests {
             "wall_seconds",
             "tokens_per_second",
             "reward_mean",
+            "eval_initial",
             "eval_mean",
             "lag_mean",
             "lag_max",

@@ -21,6 +21,8 @@ pub struct TokenJournal {
     pub started: bool,
     /// Updates attempted, applied or not.
     pub attempts: u64,
+    /// Accuracy of the initial policy, after a warm-up if there was one; `None` when it was not evaluated.
+    pub initial_evaluation: Option<f64>,
     /// Version at which the next evaluation is due.
     pub next_evaluation: u64,
 }
@@ -33,6 +35,7 @@ impl Default for TokenJournal {
             warmup: 0,
             started: false,
             attempts: 0,
+            initial_evaluation: None,
             next_evaluation: 0,
         }
     }

@@ -171,6 +171,7 @@ impl TokenLearnerRole {
             self.journal.started = true;
             if self.run.config.evaluation.initial && self.run.config.evaluation.every_updates.is_some() {
                 self.evaluate_now()?;
+                self.journal.initial_evaluation = self.journal.rewards.evaluation();
             }
             self.journal.next_evaluation = self.run.config.evaluation.every_updates.unwrap_or_default();
         }

@@ -95,6 +95,7 @@ fn conclude(
         wall_seconds: earlier_seconds,
         tokens_per_second: 0.0,
         reward_mean: None,
+        eval_initial: None,
         eval_mean: None,
         lag_mean: None,
         lag_max: 0,
@@ -112,6 +113,7 @@ fn conclude(
         summary.reward_mean = role.journal().rewards.mean();
         summary.lag_mean = role.journal().lags.mean();
         summary.lag_max = role.journal().lags.max;
+        summary.eval_initial = role.journal().initial_evaluation;
         summary.eval_mean = role.journal().rewards.evaluation();
         let problems = run.config.evaluation.final_problems;
         if status == RunOutcome::Completed && problems > 0 {

@@ -54,9 +54,10 @@ fn tiles(summary: &TokenSummary) -> Vec<Tile> {
         1 => "1 grading error".into(),
         count => format!("{count} grading errors"),
     };
+    let evaluated = summary.eval_initial.map(|initial| format!("accuracy, {initial:.2} at the start"));
     vec![
         ("Reward", number(summary.reward_mean), "last 10 updates".into()),
-        ("Evaluation", number(summary.eval_mean), "accuracy".into()),
+        ("Evaluation", number(summary.eval_mean), evaluated.unwrap_or("accuracy".into())),
         ("Tokens", si(summary.tokens as f64), format!("{} epochs", si(summary.epochs))),
         ("Tokens a second", si(summary.tokens_per_second), "whole run".into()),
         ("Wall time", duration(summary.wall_seconds), String::new()),

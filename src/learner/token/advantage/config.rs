@@ -3,7 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BaselineConfig, GroupAdvantages, GrpoAdvantageConfig, MeanBaselineConfig, RlooAdvantageConfig};
+use super::{
+    BaselineConfig, GroupAdvantages, GrpoAdvantageConfig, MaximumLikelihoodConfig, MeanBaselineConfig,
+    RlooAdvantageConfig,
+};
 use crate::learner::advantage::{AdvantageError, SkipObservationGaeConfig};
 
 /// Settings of the REINFORCE baseline.
@@ -24,6 +27,8 @@ pub enum TokenAdvantageConfig {
     MeanBaseline(MeanBaselineConfig),
     /// Distance from the mean of the others in the group.
     Rloo(RlooAdvantageConfig),
+    /// Distance from the group's mean in units of that mean: follows log p of a right answer.
+    MaximumLikelihood(MaximumLikelihoodConfig),
     /// Distance from a baseline across prompts; works with single rollouts.
     Reinforce(ReinforceBaselineConfig),
     /// Generalised advantage estimation over action tokens with a value function; works with single rollouts.
@@ -40,7 +45,10 @@ impl TokenAdvantageConfig {
     /// Whether it compares the members of a group, so that groups of one teach nothing.
     #[must_use]
     pub fn is_group_relative(&self) -> bool {
-        matches!(self, Self::Grpo(_) | Self::MeanBaseline(_) | Self::Rloo(_))
+        matches!(
+            self,
+            Self::Grpo(_) | Self::MeanBaseline(_) | Self::Rloo(_) | Self::MaximumLikelihood(_)
+        )
     }
 
     /// Whether it needs a value function.
@@ -55,6 +63,7 @@ impl TokenAdvantageConfig {
             Self::Grpo(settings) => settings.validate(),
             Self::MeanBaseline(settings) => settings.validate(),
             Self::Rloo(settings) => settings.validate(),
+            Self::MaximumLikelihood(settings) => settings.validate(),
             Self::Reinforce(settings) => settings.baseline.validate(),
             Self::SkipObservationGae(settings) => {
                 AdvantageError::check_fraction("gamma", settings.gamma)?;
@@ -72,6 +81,7 @@ impl TokenAdvantageConfig {
             Self::Grpo(settings) => Some(settings.advantages(rewards)),
             Self::MeanBaseline(settings) => Some(settings.advantages(rewards)),
             Self::Rloo(settings) => Some(settings.advantages(rewards)),
+            Self::MaximumLikelihood(settings) => Some(settings.advantages(rewards)),
             Self::Reinforce(_) | Self::SkipObservationGae(_) => None,
         }
     }
@@ -110,10 +120,22 @@ mod tests {
 
     #[test]
     fn a_group_in_which_nothing_was_graded_has_no_advantages() {
-        for kind in ["grpo", "mean_baseline", "rloo"] {
+        for kind in ["grpo", "mean_baseline", "rloo", "maximum_likelihood"] {
             let group = parse(&format!("kind = '{kind}'")).unwrap().group(&[None, None]).unwrap();
             assert_eq!(group.advantages, [0.0, 0.0]);
             assert!(group.zero_variance && group.mean.is_none());
         }
+    }
+
+    #[test]
+    fn seldom_solved_problems_count_for_more_where_the_likelihood_is_followed() {
+        let kind = parse("kind = 'maximum_likelihood'").unwrap();
+        let group = kind.group(&[Some(1.0), Some(0.0), Some(0.0), None, Some(0.0)]).unwrap();
+        assert_eq!(group.advantages, [3.0, -1.0, -1.0, 0.0, -1.0]);
+        let group = kind.group(&[Some(1.0), Some(1.0), Some(1.0), Some(0.0)]).unwrap();
+        assert!((group.advantages[0] - 1.0 / 3.0).abs() < 1e-12 && group.advantages[3] == -1.0);
+        // Nothing was right, or rewards are of the wrong kind.
+        assert_eq!(kind.group(&[Some(0.0), Some(0.0)]).unwrap().advantages, [0.0, 0.0]);
+        assert_eq!(kind.group(&[Some(-3.0), Some(1.0)]).unwrap().advantages, [0.0, 0.0]);
     }
 }

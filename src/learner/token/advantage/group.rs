@@ -141,6 +141,41 @@ impl MeanBaselineConfig {
     }
 }
 
+/// The distance from the group's mean in units of that mean, (R − R̄)/R̄, for rewards of at least 0.
+///
+/// With rewards 0 and 1 its expectation follows the gradient of log p, p the probability of a right answer, up to the
+/// order that k samples can tell: problems that are seldom solved count for more than with [`GrpoAdvantageConfig`]. A
+/// group whose mean is not positive says nothing.
+///
+/// Source: Tajwar et al., "Maximum likelihood reinforcement learning", 2026.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MaximumLikelihoodConfig {
+    /// Rewards closer than this to their mean count as equal to it.
+    pub zero_tolerance: f64,
+}
+
+impl Default for MaximumLikelihoodConfig {
+    fn default() -> Self {
+        Self { zero_tolerance: ZERO_TOLERANCE }
+    }
+}
+
+impl MaximumLikelihoodConfig {
+    /// Refuses settings out of range.
+    pub fn validate(&self) -> Result<(), AdvantageError> {
+        check_tolerance(self.zero_tolerance)
+    }
+
+    /// The advantages of a group.
+    #[must_use]
+    pub fn advantages(&self, rewards: &[Option<f64>]) -> GroupAdvantages {
+        let group = Rewards::of(rewards, self.zero_tolerance);
+        let scale = group.mean.filter(|mean| *mean > self.zero_tolerance).map_or(0.0, f64::recip);
+        group.centred(scale, None)
+    }
+}
+
 /// The distance from the mean of the *other* rewards of the group, k/(k − 1) (R − R̄): an unbiased baseline.
 ///
 /// Source: Ahmadian et al., "Back to basics", 2024 (arXiv 2402.14740), after Kool et al., 2019.

@@ -17,6 +17,8 @@ pub use baseline::{BaselineConfig, RewardBaseline};
 pub use config::{ReinforceBaselineConfig, TokenAdvantageConfig};
 pub use effort::{EffortBudgetConfig, effort_budget};
 pub use gar::{GarConfig, GarGroup, GarMember, gar};
-pub use group::{GroupAdvantages, GrpoAdvantageConfig, MeanBaselineConfig, RlooAdvantageConfig};
+pub use group::{
+    GroupAdvantages, GrpoAdvantageConfig, MaximumLikelihoodConfig, MeanBaselineConfig, RlooAdvantageConfig,
+};
 pub use grs::{GrsParts, grs_rewards};
 pub use length::{OverlongPenaltyConfig, length_rewards, overlong_penalty};
