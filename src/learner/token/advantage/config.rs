@@ -45,10 +45,7 @@ impl TokenAdvantageConfig {
     /// Whether it compares the members of a group, so that groups of one teach nothing.
     #[must_use]
     pub fn is_group_relative(&self) -> bool {
-        matches!(
-            self,
-            Self::Grpo(_) | Self::MeanBaseline(_) | Self::Rloo(_) | Self::MaximumLikelihood(_)
-        )
+        matches!(self, Self::Grpo(_) | Self::MeanBaseline(_) | Self::Rloo(_) | Self::MaximumLikelihood(_))
     }
 
     /// Whether it needs a value function.
