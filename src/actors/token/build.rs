@@ -135,7 +135,9 @@ pub(super) fn build(
         history: std::iter::once(bus.latest()).chain(older).collect(),
     }));
     plane
-        .restore(std::mem::take(&mut state.plane.open), state.ordered, |trajectory| adopted(&ledger, trajectory))
+        .restore(std::mem::take(&mut state.plane.open), state.ordered, |trajectory| {
+            adopted(&ledger, trajectory)
+        })
         .map_err(TrainError::Checkpoint)?;
     let waker = Arc::clone(&plane);
     let wake = Box::new(move || waker.wake());
