@@ -6,7 +6,7 @@ usage: benches/peers/compare_model.py [--model FILE.gguf] [--rows NAME,...] [--r
 
 Needs torch and transformers in the Python that runs it, and a model: by default the one that scripts/get_smollm2.sh
 prints. Each row is timed in turn by `cargo bench --bench peers` and by this script, each in a process of its own, round
-after round, so that a slow moment of the machine meets both; of each side's medians the best counts. Both sides do the
+after round, so that a slow moment of the machine meets both; the fastest pass of each side counts. Both sides do the
 same work on the same token ids in f32: see language_model.rs for ours, the functions below for transformers' (eager
 mode, `sdpa` attention, the fused AdamW).
 """
@@ -17,7 +17,6 @@ import os
 import pathlib
 import platform
 import shlex
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -159,7 +158,7 @@ def grpo(model, prompts, answers):
         between = time.perf_counter()
         update(sequences.clone())
         end = time.perf_counter()
-        return {"seconds": end - start, "generation": between - start, "update": end - between}
+        return {"generation": between - start, "update": end - between}
 
     return prompts * answers * ANSWER, run
 
@@ -187,8 +186,7 @@ def peer(row, folder, threads, passes):
         clear.write_text("5")
     tokens, run = TABLE[row][2](model)
     run()
-    times = [run() for _ in range(passes)]
-    found = {part: statistics.median(time[part] for time in times) for part in times[0]}
+    found = min((run() for _ in range(passes)), key=lambda parts: sum(parts.values()))
     status = pathlib.Path("/proc/self/status").read_text() if clear.exists() else ""
     peak = next((1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")), 0)
     print(json.dumps({"tokens": tokens, **found, "peak_bytes": peak}))
@@ -202,21 +200,20 @@ def run(command, prefix):
     return json.loads(process.stdout.splitlines()[-1])
 
 
+def seconds(side):
+    return sum(side.get(part, 0.0) for part in ("seconds", "optimizer", "generation", "update"))
+
+
 def best(found):
-    return {key: (max if key == "peak_bytes" else min)(one[key] for one in found) for key in found[0]}
+    return min(found, key=seconds) | {"peak_bytes": max(one["peak_bytes"] for one in found)}
 
 
 def cell(side):
-    """Tokens a second, and what a step of the optimiser takes beside."""
+    """Tokens a second, and what a step of the optimiser takes beside; seconds where a pass has several parts."""
     if "generation" in side:
-        return f"{side['seconds']:.1f} s ({side['generation']:.1f} + {side['update']:.1f})"
-    speed = side["tokens"] / side["seconds"]
+        return f"{seconds(side):.1f} s ({side['generation']:.1f} + {side['update']:.1f})"
     step = f" (+ {side['optimizer']:.2f} s)" if "optimizer" in side else ""
-    return f"{speed:,.0f}{step}"
-
-
-def seconds(side):
-    return side["seconds"] + side.get("optimizer", 0.0)
+    return f"{side['tokens'] / side['seconds']:,.0f}{step}"
 
 
 def main():
@@ -241,7 +238,7 @@ def main():
     lines = [
         f"{pathlib.Path(model).stem}, f32, {options.threads} threads; {processor()}, transformers"
         f" {transformers.__version__}, PyTorch {torch.__version__}, {platform.system()} {platform.release()};"
-        f" best of {options.rounds} rounds' medians.",
+        f" the fastest of {options.rounds} × {options.passes} passes.",
         "",
         "| row | Forebay, tokens/s | transformers, tokens/s | ratio | goal | peak memory, GiB |",
         "|---|---|---|---|---|---|",

@@ -6,7 +6,7 @@
 //!
 //! Prints as JSON the median, the least and the greatest seconds of a pass, the memory held before the first pass and the
 //! greatest held since. A training pass is forward and the gradient of every parameter, from ones for every output; no
-//! loss, no optimiser. Rows of a whole model (`language_model.rs`) print the median seconds of their parts.
+//! loss, no optimiser. Rows of a whole model (`language_model.rs`) print what the parts of the fastest pass took.
 
 mod language_model;
 mod networks;

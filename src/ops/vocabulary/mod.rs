@@ -1,5 +1,5 @@
 //! The head of a language model and its loss in one: log-probability and entropy of the next token, without the
-//! logits of all rows ever being there at once.
+//! logits of many rows ever being there at once.
 //!
 //! `logits = x · weightᵀ / temperature` would be `[N, V]`, gigabytes for a usual batch and vocabulary. Here they come
 //! and go in tiles, some rows by one chunk of the vocabulary: the forward pass keeps what each chunk comes to
