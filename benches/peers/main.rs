@@ -1,11 +1,14 @@
-//! Rows that `compare.py` beside this file times against PyTorch: the same networks, sizes and work on both sides.
+//! Rows that `compare.py` beside this file times against PyTorch, and `compare_model.py` against transformers: the same
+//! networks, sizes and work on both sides.
 //!
-//! usage: cargo bench --bench peers -- ROW THREADS SECONDS, or peak
+//! usage: cargo bench --bench peers -- ROW THREADS SECONDS, or model MODEL ROW THREADS PASSES, or save MODEL
+//! FOLDER, or peak
 //!
 //! Prints as JSON the median, the least and the greatest seconds of a pass, the memory held before the first pass and the
 //! greatest held since. A training pass is forward and the gradient of every parameter, from ones for every output; no
-//! loss, no optimiser.
+//! loss, no optimiser. Rows of a whole model (`language_model.rs`) print what the parts of the fastest pass took.
 
+mod language_model;
 mod networks;
 mod peak;
 mod transformer;
@@ -51,8 +54,32 @@ fn keep_freed_memory() {
     }
 }
 
+/// Memory that the process held when this was made.
+struct Memory {
+    held: u64,
+}
+
+impl Memory {
+    /// Forgets the greatest memory so far, which was held while the inputs were made.
+    fn held() -> Self {
+        let held = status("VmRSS:");
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
+        Self { held }
+    }
+
+    /// Fields of an object: held then, and the greatest held since, in bytes.
+    fn json(&self) -> String {
+        format!("\"held_bytes\": {}, \"peak_bytes\": {}", self.held, status("VmHWM:"))
+    }
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
 /// A line of the process's status, in bytes; 0 where the system does not say.
-fn memory(name: &str) -> u64 {
+fn status(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
@@ -66,6 +93,16 @@ fn main() -> anyhow::Result<()> {
         peak::print();
         return Ok(());
     }
+    if let [model, path, row, threads, passes] = arguments.as_slice()
+        && model == "model"
+    {
+        return language_model::print(path, row, threads.parse()?, passes.parse()?);
+    }
+    if let [save, path, folder] = arguments.as_slice()
+        && save == "save"
+    {
+        return language_model::save(path, folder);
+    }
     let [row, threads, seconds] = arguments.as_slice() else {
         // `cargo test --benches` calls without arguments.
         println!("usage: cargo bench --bench peers -- ROW THREADS SECONDS (see benches/peers/compare.py)");
@@ -74,9 +111,7 @@ fn main() -> anyhow::Result<()> {
     let pass = pass(row).ok_or_else(|| anyhow::anyhow!("no row `{row}`"))??;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.parse()?).build()?;
     let limit = Duration::from_secs_f64(seconds.parse()?);
-    let held = memory("VmRSS:");
-    // Forgets the greatest memory so far, which was held while the inputs were made.
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
+    let memory = Memory::held();
     let times = with_threads(&pool, move || -> Result<Vec<f64>> {
         pass()?;
         let begin = Instant::now();
@@ -89,14 +124,13 @@ fn main() -> anyhow::Result<()> {
         Ok(times)
     });
     let mut times = times?;
-    times.sort_by(f64::total_cmp);
+    let median = median(&mut times);
     println!(
-        "{{\"median\": {:e}, \"least\": {:e}, \"greatest\": {:e}, \"passes\": {}, \"held_bytes\": {held}, \"peak_bytes\": {}}}",
-        times[times.len() / 2],
+        "{{\"median\": {median:e}, \"least\": {:e}, \"greatest\": {:e}, \"passes\": {}, {}}}",
         times[0],
         times[times.len() - 1],
         times.len(),
-        memory("VmHWM:")
+        memory.json()
     );
     Ok(())
 }

@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::Registries;
+use super::process::share_freed_memory;
 use crate::actors::token::train_tokens;
 use crate::actors::{TrainError, TrainOptions, train};
 use crate::config::{Override, RunConfig, Source};
@@ -62,6 +63,7 @@ pub(super) fn run(args: &TrainArgs, registries: Registries) -> anyhow::Result<Ex
             (summary.status, summary.cause)
         }
         RunConfig::Token(config) => {
+            share_freed_memory();
             let summary = train_tokens(*config, &registries.tasks, &options).map_err(placed)?;
             print_token_summary(&summary);
             (summary.status, summary.cause)

@@ -7,10 +7,12 @@ use candle_core::{CpuStorage, CustomOp2, CustomOp3, Device, Layout, Result, Shap
 use super::GradientSum;
 use super::activation::{self, Activation, activate};
 use super::lanes::Element;
+use super::parallel::zeros;
 use super::patches::Patches;
 use super::prepared::{PreparedWeight, WeightRef};
 use super::product::{self, Weight};
 use super::storage::{self, by_type, refuse, values};
+use super::tape;
 
 /// `activation(x · weightᵀ + bias)`; without a bias, none is added.
 ///
@@ -36,8 +38,8 @@ pub fn linear<'a>(
         gradients: gradients.cloned(),
     };
     let y = match bias {
-        Some(bias) => x.apply_op3(&weight, &bias.contiguous()?, operator)?,
-        None => x.apply_op2(&weight, operator)?,
+        Some(bias) => tape::apply3(&x, &weight, &bias.contiguous()?, operator)?,
+        None => tape::apply2(&x, &weight, operator)?,
     };
     if fused { Ok(y) } else { activate(&y, activation) }
 }
@@ -84,7 +86,7 @@ impl Linear {
         let weight = Weight::prepared_or_plain(self.prepared.as_ref(), weight, outputs, inputs);
         let x = Patches::matrix(storage::slice(x.0, x.1)?, inputs);
         let bias = bias.map(|bias| storage::slice(bias.0, bias.1)).transpose()?;
-        let mut y = vec![T::zero(); rows * outputs];
+        let mut y = zeros(rows * outputs);
         product::rows(weight, &x, bias, self.activation, &mut y);
         Ok((T::to_cpu_storage_owned(y), Shape::from((rows, outputs))))
     }

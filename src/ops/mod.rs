@@ -28,6 +28,7 @@
 //! | [`rotary`]`(x, cosine, sine, positions)` | `[N, H, D]`, `[P, D/2]` twice, `u32` `[N]` | `[N, H, D]` |
 //! | [`attention`]`(q, k, v, sequences, scale)` | `[N, H, D]`, `[N, G, D]` twice | `[N, H, D]` |
 //! | [`swiglu`]`(gate, up)` | any shape, twice | the same |
+//! | [`sum`]`(x, y)` | any shape, twice | the same |
 //! | [`vocabulary_log_prob`]`(x, weight, targets, temperature)` | `[N, D]`, `[V, D]`, `u32` `[N]` | `[N, 2]`: log-probability, entropy |
 //! | [`route`]`(logits, k, normalise, forced)` | `[N, E]`, `u32` `[N, k]` | `u32` `[N, k]`: expert ids, `[N, k]`: weights |
 //! | [`dispatch`]`(x, plan)` | `[N, D]` | `[N·k, D]`, grouped by expert |
@@ -37,7 +38,8 @@
 //!
 //! Weights may be given laid out ([`PreparedWeight`]), which gives the same bits. So do the twins for actors that work
 //! on plain slices: [`log_prob_and_entropy`], [`sample_categorical`], [`squashed_log_prob_and_entropy`],
-//! [`sample_before_squashing`], [`PagedAttention`], [`sample_token`]. The thread policy is in [`with_threads`].
+//! [`sample_before_squashing`], [`PagedAttention`], [`sample_token`]. The thread policy is in [`with_threads`]. The
+//! operators of dense layers may be differentiated along a [`Tape`] instead of candle's graph.
 
 // Inner loops must be inlined into the function that was compiled for the chosen instruction set.
 #![allow(clippy::inline_always)]
@@ -70,6 +72,7 @@ mod row_invariance;
 mod sampling;
 mod storage;
 mod swiglu;
+mod tape;
 #[cfg(test)]
 mod testing;
 mod vocabulary;
@@ -91,4 +94,5 @@ pub use prepared::{PreparedWeight, WeightRef};
 pub use rotary::rotary;
 pub use sampling::{Sampled, Sampling, SamplingScratch, sample_token};
 pub use swiglu::swiglu;
+pub use tape::{Tape, reshape, sum};
 pub use vocabulary::vocabulary_log_prob;

@@ -6,9 +6,11 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use gemm::Parallelism;
+use num_traits::Zero;
 use rayon::ThreadPool;
 
 thread_local! {
@@ -96,6 +98,22 @@ pub(super) fn over_rows<T: Send>(
     });
 }
 
+/// Zeros from this many on are written by several threads.
+const MANY_ZEROS: usize = if cfg!(test) { 1 << 8 } else { 1 << 19 };
+
+/// `count` zeros: written on all threads when they are many, so that none waits while another one writes megabytes.
+pub(super) fn zeros<T: Zero + Copy + Send>(count: usize) -> Vec<T> {
+    if count < MANY_ZEROS || threads() <= 1 {
+        return vec![T::zero(); count];
+    }
+    let mut values = Vec::with_capacity(count);
+    let room = &mut values.spare_capacity_mut()[..count];
+    over_rows(room, 1, SHARING_THRESHOLD, |_, room| room.fill(MaybeUninit::new(T::zero())));
+    // SAFETY: `over_rows` hands out every one of the `count` places, and each was written.
+    unsafe { values.set_len(count) };
+    values
+}
+
 /// A row-major matrix whose pieces several threads write at a time.
 pub(super) struct Output<'a, T> {
     start: *mut T,
@@ -150,6 +168,16 @@ mod tests {
         let panicked = std::panic::catch_unwind(|| scoped(3, || panic!("on purpose")));
         assert!(panicked.is_err());
         assert_eq!(threads(), 1);
+    }
+
+    #[test]
+    fn every_one_of_many_zeros_is_written() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        // What was there before must not show.
+        drop(vec![7.0_f32; 2 * MANY_ZEROS + 1]);
+        for count in [0, 1, MANY_ZEROS, 2 * MANY_ZEROS + 1] {
+            assert_eq!(with_threads(&pool, || zeros::<f32>(count)), vec![0.0; count]);
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use pulp::{Simd, WithSimd};
 use super::lanes::{Element, Lanes, on_this_processor};
 use super::parallel::over_rows;
 use super::storage::{self, by_type, refuse, values};
+use super::tape;
 #[cfg(feature = "cuda")]
 use {
     super::cuda::{self, View, lock},
@@ -42,7 +43,7 @@ pub fn rotary(x: &Tensor, cosine: &Tensor, sine: &Tensor, positions: &Tensor) ->
     if storage::is_native(x) || storage::has_kernel(x) {
         let table = |table: &Tensor| table.detach().contiguous();
         let (cosine, sine) = (table(cosine)?, table(sine)?);
-        x.contiguous()?.apply_op1(Rotary { cosine, sine, positions: positions.contiguous()? })
+        tape::apply1(&x.contiguous()?, Rotary { cosine, sine, positions: positions.contiguous()? })
     } else {
         composed(x, &cosine.detach(), &sine.detach(), positions)
     }

@@ -6,6 +6,7 @@ use pulp::{Simd, WithSimd};
 use super::lanes::{Element, Lanes, on_this_processor};
 use super::parallel::over_rows;
 use super::storage::{self, by_type, refuse, values};
+use super::tape;
 #[cfg(feature = "cuda")]
 use {
     super::cuda::{self, View, lock},
@@ -22,7 +23,7 @@ pub fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
         return refuse("swiglu", format!("gate {gate} and up {up} must be alike"));
     }
     if storage::is_native(gate) || storage::has_kernel(gate) {
-        gate.contiguous()?.apply_op2(&up.contiguous()?, Swiglu)
+        tape::apply2(&gate.contiguous()?, &up.contiguous()?, Swiglu)
     } else {
         composed(gate, up)
     }

@@ -8,14 +8,34 @@ use super::in_place::contiguous;
 use crate::learner::Real;
 #[cfg(feature = "cuda")]
 use crate::ops::cuda::{self, has_kernel};
+use crate::ops::threads;
 
 /// Number of partial sums. It is fixed, so that the result is the same on every processor, and a multiple of the
 /// widest vectors.
 const LANES: usize = 16;
 
-/// Sum of squares in `f64`.
+/// Values whose squares are summed by one thread, one sum for each piece.
+const PIECE: usize = 1 << 16;
+
+/// Sum of squares in `f64`, piece after piece of a fixed length, so that it does not depend on the number of threads.
 #[must_use]
 pub fn sum_of_squares<F: Real>(values: &[F]) -> f64 {
+    if threads() <= 1 || values.len() < 8 * PIECE {
+        return values.chunks(PIECE).map(sum_of_piece).sum();
+    }
+    let mut sums = vec![0.0; values.len().div_ceil(PIECE)];
+    let share = sums.len().div_ceil(threads());
+    rayon::scope(|scope| {
+        for (sums, values) in sums.chunks_mut(share).zip(values.chunks(share * PIECE)) {
+            scope.spawn(move |_| {
+                sums.iter_mut().zip(values.chunks(PIECE)).for_each(|(sum, piece)| *sum = sum_of_piece(piece));
+            });
+        }
+    });
+    sums.iter().sum()
+}
+
+fn sum_of_piece<F: Real>(values: &[F]) -> f64 {
     Arch::new().dispatch(
         #[inline(always)]
         || {
@@ -102,6 +122,7 @@ mod tests {
     use candle_core::Device;
 
     use super::*;
+    use crate::ops::with_threads;
 
     #[test]
     fn every_entry_counts_once_whatever_the_length() {
@@ -110,6 +131,16 @@ mod tests {
             let expected: f64 = (0..length).map(|i| f64::from(i * i)).sum();
             assert_eq!(sum_of_squares(&values), expected, "length {length}");
         }
+    }
+
+    #[test]
+    fn threads_do_not_change_the_sum() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let values: Vec<f32> = (0..9 * PIECE + 77).map(|i| 1.0 / (1 + i % 1013) as f32).collect();
+        let alone = sum_of_squares(&values);
+        assert_eq!(with_threads(&pool, || sum_of_squares(&values)), alone);
+        let expected: f64 = values.iter().map(|&value| f64::from(value).powi(2)).sum();
+        assert!((alone - expected).abs() < 1e-9 * expected);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! - Every number that the next update depends on is in [`Optimizer::state`], so a checkpoint can hold it.
 //! - A gradient that is not finite never reaches a parameter or a moment: the step is refused with the first such
 //!   parameter's name and nothing has changed.
-//! - On the CPU parameters are updated in place, at the width of the processor's vectors, with results that do not
-//!   depend on that width; other devices use composed tensor operations.
+//! - On the CPU parameters are updated in place, on the threads of [`crate::ops::with_threads`] and at the width of the
+//!   processor's vectors, with results that depend on neither; other devices use composed tensor operations.
 
 mod adamw;
 mod clip;

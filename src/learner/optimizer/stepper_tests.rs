@@ -2,6 +2,7 @@ use candle_core::Device;
 
 use super::*;
 use crate::learner::optimizer::{AdamwConfig, RmspropTfConfig, RmspropTorchConfig};
+use crate::ops::with_threads;
 
 const OPEN: f64 = f64::INFINITY;
 
@@ -164,4 +165,26 @@ fn a_published_copy_of_a_parameter_is_not_written_into() {
     optimizer.step_with(&gradients(1), 0.01, OPEN).unwrap();
     assert_eq!(flat(&published), before);
     assert_ne!(flat(&own[0].1), before);
+}
+
+#[test]
+fn threads_change_no_bit_of_an_update() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    for config in every_kind() {
+        let updated = |shares: bool| {
+            let parameters = vec![("weight".to_owned(), variable(&[77, 31], 0))];
+            let mut optimizer = Optimizer::new(&config, parameters.clone()).unwrap();
+            for update in 1..=3 {
+                let gradients = [sequence(&[77, 31], 10 + update)];
+                let mut step = || optimizer.step_with(&gradients, 0.01, 1.0).unwrap();
+                if shares {
+                    with_threads(&pool, step)
+                } else {
+                    step()
+                };
+            }
+            contents(&parameters)
+        };
+        assert_eq!(updated(false), updated(true));
+    }
 }

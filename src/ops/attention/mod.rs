@@ -28,6 +28,7 @@ use std::sync::OnceLock;
 use candle_core::{Result, Tensor};
 
 use super::storage::{self, refuse};
+use super::tape;
 use composed::composed;
 use operator::Attention;
 use tiles::Sizes;
@@ -71,7 +72,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, sequences: &[Sequence], sca
             #[cfg(feature = "cuda")]
             on_device: OnceLock::new(),
         };
-        q.contiguous()?.apply_op3(&k.contiguous()?, &v.contiguous()?, operator)
+        tape::apply3(&q.contiguous()?, &k.contiguous()?, &v.contiguous()?, operator)
     } else {
         composed(q, k, v, sequences, scale)
     }

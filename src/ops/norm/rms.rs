@@ -7,6 +7,7 @@ use super::super::lanes::{Lanes, on_this_processor};
 use super::super::parallel::over_rows;
 use super::super::reduce::{Reduce, dot, dot_scaled};
 use super::super::storage::{self, by_type, refuse, values};
+use super::super::tape;
 use super::{Block, COST, Wanted};
 #[cfg(feature = "cuda")]
 use {
@@ -29,7 +30,7 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor> {
         return refuse("rms_norm", format!("x is {:?}, weight {:?}", x.dtype(), weight.dtype()));
     }
     if storage::is_native(x) || storage::has_kernel(x) {
-        x.contiguous()?.apply_op2(&weight.contiguous()?, RmsNorm { epsilon })
+        tape::apply2(&x.contiguous()?, &weight.contiguous()?, RmsNorm { epsilon })
     } else {
         composed(x, weight, epsilon)
     }

@@ -78,7 +78,7 @@ pub(in crate::ops) fn inputs_gradient<T: Element>(
     weight: &[T],
     [rows, outputs, inputs]: [usize; 3],
 ) -> Vec<T> {
-    let mut result = vec![T::zero(); rows * inputs];
+    let mut result = parallel::zeros(rows * inputs);
     if outputs <= FEW_OUTPUTS && outputs > 0 {
         // Short sums: the general product would spend its time on laying out.
         let mut turned = vec![T::zero(); weight.len()];

@@ -1,5 +1,5 @@
 //! The head of a language model and its loss in one: log-probability and entropy of the next token, without the
-//! logits of all rows ever being there at once.
+//! logits of many rows ever being there at once.
 //!
 //! `logits = x · weightᵀ / temperature` would be `[N, V]`, gigabytes for a usual batch and vocabulary. Here they come
 //! and go in tiles, some rows by one chunk of the vocabulary: the forward pass keeps what each chunk comes to
@@ -8,13 +8,17 @@
 //! Chen et al., "Training deep nets with sublinear memory cost", 2016; Milakov and Gimelshein, "Online normalizer
 //! calculation for softmax", 2018, is the sum).
 //!
+//! The logits of so few rows that they fit into [`KEPT`] are kept for the backward pass, which saves that product. They
+//! have the same bits as when they are made again.
+//!
 //! Row-invariant: a row's result depends on that row only, bit for bit, and is what a generator computes that has the
 //! row's logits ([`super::sample_token`]). Gradients do not depend on the number of threads.
 
 mod kernels;
 mod log_sum;
 
-use std::sync::OnceLock;
+use std::any::Any;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use candle_core::{CpuStorage, CustomOp3, DType, Error, Layout, Result, Shape, Tensor};
 
@@ -44,11 +48,18 @@ const TILE: usize = 96;
 /// chunk of the weight.
 const BLOCK: usize = 4096;
 
+/// What turning a logit into its gradient costs, in multiply-adds.
+const DIFFERENTIATING: usize = 16;
+
+/// Logits that may be kept from the forward pass to the backward pass (256 MiB of `f32`): those of 1,024 rows of a
+/// vocabulary of 49,152 are.
+const KEPT: usize = if cfg!(test) { 1 << 14 } else { 1 << 26 };
+
 /// Log-probability of each row's target (column 0) and entropy (column 1) under
 /// `softmax(x · weightᵀ / temperature)`, in nats.
 ///
 /// Shapes: x `[N, D]`, weight `[V, D]`, targets `[N]` (`u32`), result `[N, 2]`. Differentiable in x and weight. On the
-/// CPU it adds to the weight's gradient sum where there is one, and needs a few tens of megabytes beside its inputs and
+/// CPU it adds to the weight's gradient sum where there is one, and needs at most some 300 megabytes beside its inputs and
 /// gradients, whatever N; elsewhere it is composed of candle's operators, logits and all. Errors when a shape does not
 /// fit, a target is not below V, or the temperature is not a positive number.
 pub fn vocabulary_log_prob<'a>(
@@ -64,12 +75,19 @@ pub fn vocabulary_log_prob<'a>(
     }
     let op = VocabularyLogProb {
         temperature,
+        keeps: keeps(x, weight, x.dim(0)?, weight.dim(0)?),
         sums: OnceLock::new(),
+        kept: Mutex::default(),
         gradients: gradients.cloned(),
         #[cfg(feature = "cuda")]
         states: OnceLock::new(),
     };
     x.contiguous()?.apply_op3(&weight.contiguous()?, &targets.contiguous()?, op)
+}
+
+/// Whether there will be a backward pass, and `rows` rows of logits may be kept for it.
+fn keeps(x: &Tensor, weight: &Tensor, rows: usize, entries: usize) -> bool {
+    (x.track_op() || weight.track_op()) && rows.saturating_mul(entries) <= KEPT
 }
 
 fn check(x: &Tensor, weight: &Tensor, targets: &Tensor, temperature: f64) -> Result<()> {
@@ -99,7 +117,11 @@ fn composed(x: &Tensor, weight: &Tensor, targets: &Tensor, temperature: f64) -> 
 /// The operator; it keeps what the forward pass summed up for the backward pass.
 struct VocabularyLogProb {
     temperature: f64,
+    /// Whether the logits are kept for the backward pass.
+    keeps: bool,
     sums: OnceLock<Vec<LogSum>>,
+    /// The logits as a `Vec<Vec<T>>` of each block's chunks in turn, until the backward pass takes them.
+    kept: Mutex<Option<Box<dyn Any + Send>>>,
     /// Where the weight's gradient goes, if not to automatic differentiation.
     gradients: Option<GradientSum>,
     /// The same on a device.
@@ -143,9 +165,14 @@ impl<T: Element> Chunk<T> {
 }
 
 impl<'a, T: Element> Head<'a, T> {
-    fn chunk(&self, index: usize) -> Chunk<T> {
+    /// The first entry of a chunk, and how many it has.
+    fn span(&self, index: usize) -> (usize, usize) {
         let first = index * CHUNK;
-        let width = CHUNK.min(self.entries - first);
+        (first, CHUNK.min(self.entries - first))
+    }
+
+    fn chunk(&self, index: usize) -> Chunk<T> {
+        let (first, width) = self.span(index);
         let packed = PackedWeight::new(self.weight_rows(first, width), width, self.inputs);
         Chunk { packed, inputs: self.inputs, first, width }
     }
@@ -162,18 +189,27 @@ impl<'a, T: Element> Head<'a, T> {
         self.entries.div_ceil(CHUNK)
     }
 
-    /// The sums of `rows` rows from `first` and the scaled logits of their targets.
-    fn forward(&self, first: usize, rows: usize) -> (Vec<LogSum>, Vec<T>) {
+    /// The sums of `rows` rows from `first`, the scaled logits of their targets, and where they are to be kept the
+    /// logits of each chunk, `[rows, width]`.
+    fn forward(&self, first: usize, rows: usize, keeps: bool) -> (Vec<LogSum>, Vec<T>, Vec<Vec<T>>) {
+        struct Walked<T> {
+            parts: Vec<RowPart<T>>,
+            logits: Vec<T>,
+        }
         let empty = RowPart { part: Part::empty(), target: T::zero() };
-        let mut parts = vec![empty; self.chunks() * rows];
-        let cost = rows * self.entries * self.inputs;
-        over_rows(&mut parts, rows, cost, |first_chunk, parts| {
-            let mut logits = vec![T::zero(); TILE.min(rows) * CHUNK.min(self.entries)];
-            for (index, parts) in parts.chunks_exact_mut(rows).enumerate() {
+        let mut walked: Vec<Walked<T>> =
+            (0..self.chunks()).map(|_| Walked { parts: Vec::new(), logits: Vec::new() }).collect();
+        over_rows(&mut walked, 1, rows * self.entries * self.inputs, |first_chunk, walked| {
+            let mut scratch = Vec::new();
+            for (index, walked) in walked.iter_mut().enumerate() {
                 let chunk = self.chunk(first_chunk + index);
-                for (tile, parts) in parts.chunks_mut(TILE).enumerate() {
+                let logits = if keeps { &mut walked.logits } else { &mut scratch };
+                logits.resize(if keeps { rows } else { TILE.min(rows) } * chunk.width, T::zero());
+                walked.parts.resize(rows, empty);
+                for (tile, parts) in walked.parts.chunks_mut(TILE).enumerate() {
                     let start = first + tile * TILE;
-                    let logits = &mut logits[..parts.len() * chunk.width];
+                    let place = if keeps { tile * TILE * chunk.width } else { 0 };
+                    let logits = &mut logits[place..][..parts.len() * chunk.width];
                     chunk.logits(self.x_rows(start, parts.len()), logits);
                     on_this_processor(Summarise {
                         logits,
@@ -187,46 +223,58 @@ impl<'a, T: Element> Head<'a, T> {
             }
         });
         let mut sums = vec![LogSum::EMPTY; rows];
-        for parts in parts.chunks_exact(rows) {
-            for (sum, part) in sums.iter_mut().zip(parts) {
+        for walked in &walked {
+            for (sum, part) in sums.iter_mut().zip(&walked.parts) {
                 sum.add(part.part);
             }
         }
-        let of_target = |row: usize| self.targets[first + row] as usize / CHUNK * rows + row;
-        let targets = (0..rows).map(|row| parts[of_target(row)].target).collect();
-        (sums, targets)
+        let of_target = |row: usize| &walked[self.targets[first + row] as usize / CHUNK].parts[row];
+        let targets = (0..rows).map(|row| of_target(row).target).collect();
+        (sums, targets, walked.into_iter().map(|walked| walked.logits).collect())
     }
 
     /// Fills the gradient of `rows.len()` rows of x from `first`, and adds what these rows give to that of the weight
-    /// (or fills it when not to accumulate: its fresh pages are then touched once).
+    /// (or fills it when not to accumulate: its fresh pages are then touched once). Takes the logits of each chunk from
+    /// `kept`, and makes them again where it has none.
     fn backward(
         &self,
         first: usize,
         rows: &[RowGradient<T>],
+        kept: &mut impl Iterator<Item = Vec<T>>,
         mut x_gradient: Option<&mut [T]>,
         mut weight_gradient: Option<&mut [T]>,
         accumulate: bool,
     ) {
-        let mut scratch = vec![T::zero(); rows.len() * CHUNK.min(self.entries)];
+        let mut scratch = Vec::new();
         for index in 0..self.chunks() {
-            let chunk = self.chunk(index);
-            let logits = &mut scratch[..rows.len() * chunk.width];
-            over_rows(logits, chunk.width, rows.len() * chunk.width * self.inputs, |start, logits| {
-                for (tile, logits) in logits.chunks_mut(TILE * chunk.width).enumerate() {
-                    let (start, count) = (start + tile * TILE, logits.len() / chunk.width);
-                    chunk.logits(self.x_rows(first + start, count), logits);
+            let (first_entry, width) = self.span(index);
+            let again = match kept.next() {
+                Some(logits) => {
+                    scratch = logits;
+                    None
+                }
+                None => Some(self.chunk(index)),
+            };
+            scratch.resize(rows.len() * width, T::zero());
+            let cost = rows.len() * width * if again.is_some() { self.inputs } else { DIFFERENTIATING };
+            over_rows(&mut scratch, width, cost, |start, logits| {
+                for (tile, logits) in logits.chunks_mut(TILE * width).enumerate() {
+                    let (start, count) = (start + tile * TILE, logits.len() / width);
+                    if let Some(chunk) = &again {
+                        chunk.logits(self.x_rows(first + start, count), logits);
+                    }
                     let rows = &rows[start..start + count];
-                    let (width, first) = (chunk.width, chunk.first);
-                    on_this_processor(Differentiate { logits, width, first, inverse: self.inverse, rows });
+                    let (first, inverse) = (first_entry, self.inverse);
+                    on_this_processor(Differentiate { logits, width, first, inverse, rows });
                 }
             });
-            let gradient = Matrix::new(logits, rows.len(), chunk.width);
+            let gradient = Matrix::new(&scratch, rows.len(), width);
             if let Some(output) = x_gradient.as_deref_mut() {
-                let weight = self.weight_rows(chunk.first, chunk.width);
-                multiply(output, gradient, Matrix::new(weight, chunk.width, self.inputs), index > 0);
+                let weight = self.weight_rows(first_entry, width);
+                multiply(output, gradient, Matrix::new(weight, width, self.inputs), index > 0);
             }
             if let Some(output) = weight_gradient.as_deref_mut() {
-                let output = &mut output[chunk.first * self.inputs..][..chunk.width * self.inputs];
+                let output = &mut output[first_entry * self.inputs..][..width * self.inputs];
                 let x = Matrix::new(self.x_rows(first, rows.len()), rows.len(), self.inputs);
                 multiply(output, gradient.transposed(), x, accumulate);
             }
@@ -257,8 +305,12 @@ impl VocabularyLogProb {
         }
         let mut output = Vec::with_capacity(rows * 2);
         let mut sums = Vec::with_capacity(rows);
+        let mut kept = Vec::new();
         for first in (0..rows).step_by(BLOCK) {
-            let (block, targets) = head.forward(first, BLOCK.min(rows - first));
+            let (block, targets, logits) = head.forward(first, BLOCK.min(rows - first), self.keeps);
+            if self.keeps {
+                kept.extend(logits);
+            }
             for (sum, target) in block.iter().zip(targets) {
                 output.extend([sum.log_prob(target), T::constant(sum.entropy())]);
             }
@@ -266,6 +318,9 @@ impl VocabularyLogProb {
         }
         // A second forward pass of the same operator would compute the same.
         self.sums.get_or_init(|| sums);
+        if self.keeps {
+            *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(kept));
+        }
         Ok((T::to_cpu_storage_owned(output), Shape::from((rows, 2))))
     }
 
@@ -279,6 +334,9 @@ impl VocabularyLogProb {
         let Some(sums) = self.sums.get() else {
             return Err(Error::Msg("vocabulary_log_prob: backward before forward".into()).bt());
         };
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let kept = kept.and_then(|kept| kept.downcast::<Vec<Vec<T>>>().ok());
+        let mut kept = kept.map(|kept| *kept).unwrap_or_default().into_iter();
         let mut x_gradient = x.track_op().then(|| vec![T::zero(); x.elem_count()]);
         let sum = self.gradients.as_ref().filter(|_| weight.track_op());
         let own = weight.track_op() && sum.is_none();
@@ -300,7 +358,8 @@ impl VocabularyLogProb {
                         .collect();
                     let x_gradient = x_gradient.as_mut().map(|g| &mut g[first * inputs..end * inputs]);
                     let accumulate = accumulate || first > 0;
-                    head.backward(first, &gradients, x_gradient, weight_gradient.as_deref_mut(), accumulate);
+                    let weight_gradient = weight_gradient.as_deref_mut();
+                    head.backward(first, &gradients, &mut kept, x_gradient, weight_gradient, accumulate);
                 }
             };
             match sum {

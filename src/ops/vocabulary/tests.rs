@@ -167,12 +167,55 @@ fn an_untracked_input_costs_no_gradient() {
     let weight = Var::from_tensor(&pseudo_random(&[6, 4], 2, DType::F32)).unwrap();
     let targets = targets(3, 6);
     let frozen = vocabulary_log_prob(&x, weight.as_tensor(), &targets, 1.0).unwrap();
-    let op = VocabularyLogProb { temperature: 1.0, sums: OnceLock::new(), gradients: None };
+    let op = operator(false);
     let result = x.apply_op3_no_bwd(&weight, &targets, &op).unwrap();
     assert_eq!(bits(&result), bits(&frozen));
     let ones = result.ones_like().unwrap();
     let gradients = op.bwd(&x, &weight, &targets, &result, &ones).unwrap();
     assert!(gradients.0.is_none() && gradients.1.is_some() && gradients.2.is_none());
+}
+
+fn operator(keeps: bool) -> VocabularyLogProb {
+    VocabularyLogProb {
+        temperature: 1.0,
+        keeps,
+        sums: OnceLock::new(),
+        kept: Mutex::default(),
+        gradients: None,
+        #[cfg(feature = "cuda")]
+        states: OnceLock::new(),
+    }
+}
+
+#[test]
+fn logits_that_were_kept_give_the_bits_of_logits_made_again_and_are_given_back() {
+    let (n, d, v) = (TILE + 5, 24, 2 * CHUNK + 100);
+    let x = Var::from_tensor(&pseudo_random(&[n, d], 1, DType::F32)).unwrap();
+    let weight = Var::from_tensor(&pseudo_random(&[v, d], 2, DType::F32)).unwrap();
+    let targets = targets(n, v);
+    let ones = Tensor::ones((n, 2), DType::F32, &Device::Cpu).unwrap();
+    let [again, kept] = [false, true].map(operator);
+    let gradients = |op: &VocabularyLogProb| {
+        let (of_x, of_weight, _) = op.bwd(&x, &weight, &targets, &ones, &ones).unwrap();
+        [of_x, of_weight].map(|gradient| bits(&gradient.unwrap()))
+    };
+    for op in [&again, &kept] {
+        x.apply_op3_no_bwd(&weight, &targets, op).unwrap();
+    }
+    assert!(again.kept.lock().unwrap().is_none() && kept.kept.lock().unwrap().is_some());
+    let expected = gradients(&again);
+    assert_eq!(gradients(&kept), expected);
+    // They are gone now, and made again.
+    assert!(kept.kept.lock().unwrap().is_none());
+    assert_eq!(gradients(&kept), expected);
+}
+
+#[test]
+fn nothing_is_kept_without_a_backward_pass_or_beyond_the_limit() {
+    let x = pseudo_random(&[3, 4], 1, DType::F32);
+    let variable = Var::from_tensor(&pseudo_random(&[6, 4], 2, DType::F32)).unwrap();
+    assert!(keeps(&x, &variable, 3, 6) && !keeps(&x, &variable.detach(), 3, 6));
+    assert!(!keeps(&x, &variable, KEPT, 2));
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //!
 //! Forward, each predicted token gets its log-probability, entropy and value ([`Scores`]). The caller says how the
 //! loss changes with each of them, and the gradient of every trained parameter is added to its sum ([`Gradients`]),
-//! layer by layer from the last: automatic differentiation sees one layer at a time (or a few), between an input
-//! that is a variable of its own and an output whose gradient is known. What a layer needed is freed once it has
-//! been differentiated.
+//! layer by layer from the last: differentiation sees one layer at a time (or a few), between an input that is a
+//! variable of its own and an output whose gradient is known. What a layer needed is freed once it has been
+//! differentiated. Dense layers are differentiated along a [`Tape`]; those with other operators in them (experts,
+//! adapters) by candle.
 //!
 //! With checkpointing only the inputs of (every few) layers are kept, and the layers are run again on the way back
 //! (Chen et al., "Training deep nets with sublinear memory cost", 2016).
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::inject::inject;
 use super::packed::Pack;
 use super::{Decoder, Gradients, PackedAttention};
-use crate::ops::embedding;
+use crate::ops::{Tape, embedding};
 use crate::policy::parameters::Parameters;
 
 /// What is kept of a forward pass for the backward pass.
@@ -222,9 +223,16 @@ impl Heads {
     }
 }
 
-/// Some layers that were run for the backward pass, or their input alone.
+/// Some layers that were run for the backward pass.
+struct Graph {
+    input: Var,
+    output: Tensor,
+    tape: Tape,
+}
+
+/// What is kept of some layers: what they did, or their input alone.
 enum Run {
-    Graph { input: Var, output: Tensor },
+    Graph(Graph),
     Checkpoint { input: Tensor },
 }
 
@@ -257,9 +265,9 @@ impl<'a> WayBack<'a> {
         let mut runs = Vec::new();
         for layers in self.portions() {
             let (run, next) = if keep {
-                let (input, output) = self.run(layers, &x)?;
-                let next = output.detach();
-                (Run::Graph { input, output }, next)
+                let graph = self.run(layers, &x)?;
+                let next = graph.output.detach();
+                (Run::Graph(graph), next)
             } else {
                 let next = self.rows.layers(&self.detached, layers, &x)?;
                 (Run::Checkpoint { input: x }, next)
@@ -271,39 +279,52 @@ impl<'a> WayBack<'a> {
     }
 
     /// Runs a portion of layers on an input that is a variable of its own.
-    fn run(&self, layers: Range<usize>, x: &Tensor) -> Result<(Var, Tensor)> {
+    fn run(&self, layers: Range<usize>, x: &Tensor) -> Result<Graph> {
         let input = Var::from_tensor(x)?;
-        let output = self.rows.layers(&self.parameters, layers, &input)?;
-        Ok((input, output))
+        let (output, tape) = Tape::record(|| self.rows.layers(&self.parameters, layers, &input))?;
+        Ok(Graph { input, output, tape })
     }
 
     fn backward(&self, runs: Vec<Run>, input: &Var, loss: Tensor) -> Result<()> {
         let mut gradient = self.differentiate(loss, input)?;
         for (layers, run) in self.portions().into_iter().zip(runs).rev() {
-            let (input, output) = match run {
-                Run::Graph { input, output } => (input, output),
+            let graph = match run {
+                Run::Graph(graph) => graph,
                 Run::Checkpoint { input } => self.run(layers, &input)?,
             };
-            gradient = self.differentiate(inject(&output, &gradient)?, &input)?;
+            gradient = self.differentiate_layers(graph, &gradient)?;
         }
         let x = self.rows.pass.decoder.embed(&self.parameters, &self.rows.pack.tokens)?;
         if x.track_op() {
             let mut found = inject(&x, &gradient)?.backward()?;
-            self.gradients.add(&self.parameters, &mut found)?;
+            self.gradients.add(&self.parameters, |parameter| found.remove(parameter))?;
         }
         Ok(())
+    }
+
+    /// Adds the gradients of the parameters of some layers to their sums; gives that of their input. The graph ends
+    /// here.
+    fn differentiate_layers(&self, graph: Graph, gradient: &Tensor) -> Result<Tensor> {
+        let Graph { input, output, tape } = graph;
+        let Some(mut found) = tape.gradients(&output, gradient)? else {
+            return self.differentiate(inject(&output, gradient)?, &input);
+        };
+        drop(output);
+        self.gradients.add(&self.parameters, |parameter| found.remove(&parameter.id()))?;
+        found.remove(&input.id()).map_or_else(lost, Ok)
     }
 
     /// Adds the parameters' gradients of a scalar to their sums; gives that of `input`. The graph ends here.
     fn differentiate(&self, scalar: Tensor, input: &Var) -> Result<Tensor> {
         let mut found = scalar.backward()?;
         drop(scalar);
-        self.gradients.add(&self.parameters, &mut found)?;
-        match found.remove(input) {
-            Some(gradient) => Ok(gradient),
-            None => bail!("an operator of the decoder lost the gradient of its input"),
-        }
+        self.gradients.add(&self.parameters, |parameter| found.remove(parameter))?;
+        found.remove(input).map_or_else(lost, Ok)
     }
+}
+
+fn lost() -> Result<Tensor> {
+    bail!("an operator of the decoder lost the gradient of its input")
 }
 
 #[cfg(test)]

@@ -302,3 +302,17 @@ fn settings_read_as_they_are_written() {
     assert_eq!(read("{\"every\": 4}").unwrap(), Checkpointing::Every(NonZeroUsize::new(4).unwrap()));
     assert!(read("{\"every\": 0}").is_err());
 }
+
+#[test]
+fn dense_layers_leave_no_gap_in_the_tape_and_experts_do() {
+    for (name, whole) in [("dense", true), ("biases", true), ("head norms", true), ("experts", false)] {
+        let decoder = decoder(name);
+        let (parameters, packs) = (parameters(&decoder), packs(1000));
+        let pass = pass(&decoder, Checkpointing::None);
+        let rows = Rows::new(&pass, &packs[0]).unwrap();
+        let input = Var::from_tensor(&decoder.embed(&parameters, &packs[0].tokens).unwrap()).unwrap();
+        let (output, tape) = Tape::record(|| rows.layers(&parameters, 0..2, &input)).unwrap();
+        let found = tape.gradients(&output, &output.ones_like().unwrap()).unwrap();
+        assert_eq!(found.is_some_and(|found| found.contains_key(&input.id())), whole, "{name}");
+    }
+}

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use candle_core::backprop::GradStore;
 use candle_core::{Result, Tensor};
 
 use crate::ops::GradientSum;
@@ -47,11 +46,15 @@ impl Gradients {
         self.sums.clone()
     }
 
-    /// Adds what differentiation found for `parameters` and the operators have not added already.
-    pub(super) fn add(&self, parameters: &Parameters, found: &mut GradStore) -> Result<()> {
+    /// Adds what differentiation `found` for `parameters` and the operators have not added already.
+    pub(super) fn add(
+        &self,
+        parameters: &Parameters,
+        mut found: impl FnMut(&Tensor) -> Option<Tensor>,
+    ) -> Result<()> {
         for ((_, parameter), sum) in parameters.iter().zip(&*self.sums) {
             if let Some(sum) = sum
-                && let Some(gradient) = found.remove(parameter)
+                && let Some(gradient) = found(parameter)
             {
                 sum.add(&gradient)?;
             }

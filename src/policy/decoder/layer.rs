@@ -4,7 +4,9 @@ use candle_core::{Result, Tensor};
 
 use super::config::DecoderConfig;
 use super::lora::{Adapter, LoraConfig, LoraTarget};
-use crate::ops::{Activation, Sequence, attention, linear, mixture, rms_norm, rotary, route, swiglu};
+use crate::ops::{
+    Activation, Sequence, attention, linear, mixture, reshape, rms_norm, rotary, route, sum, swiglu,
+};
 use crate::policy::parameters::{Initializer, Layout, ParameterId, Parameters};
 
 /// How the rows' queries meet keys and values: packed sequences, or pages of a KV cache.
@@ -186,7 +188,8 @@ impl Layer {
     ) -> Result<(Tensor, Option<Tensor>)> {
         let normed = rms_norm(x, &parameters[self.attention_norm], config.norm_epsilon)?;
         let heads = |projection: Projection, count: usize| {
-            projection.apply(parameters, &normed)?.reshape(((), count, config.head_size))
+            let y = projection.apply(parameters, &normed)?;
+            reshape(&y, (y.dim(0)?, count, config.head_size))
         };
         let turned = |x: Tensor, norm: usize| {
             let x = match self.head_norms {
@@ -199,11 +202,11 @@ impl Layer {
         let keys = turned(heads(self.key, config.kv_heads)?, 1)?;
         let values = heads(self.value, config.kv_heads)?;
         let mixed = attend.attend(index, &queries, &keys, &values)?;
-        let mixed = mixed.reshape(((), config.heads * config.head_size))?;
-        let x = (x + self.output.apply(parameters, &mixed)?)?;
+        let mixed = reshape(&mixed, (mixed.dim(0)?, config.heads * config.head_size))?;
+        let x = sum(x, &self.output.apply(parameters, &mixed)?)?;
         let normed = rms_norm(&x, &parameters[self.inner_norm], config.norm_epsilon)?;
         let (inner, ids) = self.feed_forward(parameters, config, &normed, forced)?;
-        Ok(((x + inner)?, ids))
+        Ok((sum(&x, &inner)?, ids))
     }
 
     fn feed_forward(
