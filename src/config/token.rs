@@ -10,7 +10,7 @@ use crate::actors::token::{GradingConfig, TokenEvaluationConfig};
 use crate::generate::EngineConfig;
 use crate::learner::token::TokenLearnerConfig;
 use crate::ops::Sampling;
-use crate::policy::DecoderConfig;
+use crate::policy::{DecoderConfig, LoraConfig, NamePatterns};
 use crate::schedule::ScheduleConfig;
 
 /// Which task.
@@ -43,6 +43,11 @@ pub struct ModelConfig {
     pub decoder: DecoderConfig,
     /// Longest context that is used; absent: all that the model has.
     pub context: Option<usize>,
+    /// Low-rank adapters: they alone are trained, beside a value head where there is one. Absent: all parameters are.
+    pub adapters: Option<LoraConfig>,
+    /// Parameters that are not trained, by patterns over their names such as `"model.embed_tokens.*"`; `*` stands for
+    /// any part of a name.
+    pub frozen: NamePatterns,
 }
 
 /// How answers are generated.

@@ -53,6 +53,9 @@ impl TokenConfig {
         }
         let engine = &self.generate.engine;
         engine.validate().map_err(|error| refuse(&["generate.engine"], error.to_string()))?;
+        if let Some(adapters) = &self.model.adapters {
+            adapters.check_numbers().map_err(|why| refuse(&["model.adapters"], why))?;
+        }
         self.check_learner()?;
         self.check_schedule()
     }
@@ -187,6 +190,14 @@ impl TokenConfig {
     /// # Errors
     /// As for [`TokenConfig::check`].
     pub fn check_model(&self, model: &LanguageModel, task: &dyn Task) -> Result<(), Contradiction> {
+        let (layout, frozen) = (model.decoder.layout(), &self.model.frozen);
+        frozen.check(layout).map_err(|error| refuse(&["model.frozen"], error.to_string()))?;
+        if !layout.names().any(|name| model.decoder.is_trained(name, frozen)) {
+            return Err(refuse(
+                &["model.frozen", "model.adapters"],
+                "nothing is left to train: every parameter is frozen; take away a pattern",
+            ));
+        }
         let context = model.decoder.config().context;
         let cache = self.generate.engine.cache_tokens;
         if cache < self.generate.max_new_tokens.min(context) {

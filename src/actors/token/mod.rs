@@ -11,6 +11,7 @@ mod conversation;
 mod demonstrations;
 mod evaluation;
 mod faults;
+mod frozen;
 pub mod generator;
 mod grading;
 mod journal;

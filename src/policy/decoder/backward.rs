@@ -236,12 +236,15 @@ struct WayBack<'a> {
     /// The same without a graph.
     detached: Parameters,
     gradients: &'a Gradients,
+    /// The lowest layer that the gradient has to reach: what is frozen below it is run forward only.
+    lowest: usize,
 }
 
 impl<'a> WayBack<'a> {
     fn new(rows: Rows<'a>, parameters: &Parameters, gradients: &'a Gradients) -> Self {
         let detached = parameters.detached();
-        Self { rows, parameters: parameters.collecting(gradients.sums()), detached, gradients }
+        let lowest = rows.pass.decoder.lowest_trained(parameters);
+        Self { rows, parameters: parameters.collecting(gradients.sums()), detached, gradients, lowest }
     }
 
     /// Layers in the portions in which they are differentiated.
@@ -250,22 +253,24 @@ impl<'a> WayBack<'a> {
         (0..layers).step_by(stride).map(|first| first..layers.min(first + stride)).collect()
     }
 
-    /// What is kept of each portion, and the last layer's output.
+    /// What is kept of each portion that is differentiated, and the last layer's output.
     fn forward(&self) -> Result<(Vec<Run>, Tensor)> {
         let keep = self.rows.pass.checkpointing == Checkpointing::None;
         let mut x = self.rows.pass.decoder.embed(&self.detached, &self.rows.pack.tokens)?;
         let mut runs = Vec::new();
         for layers in self.portions() {
-            let (run, next) = if keep {
+            let differentiated = layers.end > self.lowest;
+            if differentiated && keep {
                 let (input, output) = self.run(layers, &x)?;
-                let next = output.detach();
-                (Run::Graph { input, output }, next)
+                x = output.detach();
+                runs.push(Run::Graph { input, output });
             } else {
                 let next = self.rows.layers(&self.detached, layers, &x)?;
-                (Run::Checkpoint { input: x }, next)
-            };
-            runs.push(run);
-            x = next;
+                let input = std::mem::replace(&mut x, next);
+                if differentiated {
+                    runs.push(Run::Checkpoint { input });
+                }
+            }
         }
         Ok((runs, x))
     }
@@ -279,7 +284,7 @@ impl<'a> WayBack<'a> {
 
     fn backward(&self, runs: Vec<Run>, input: &Var, loss: Tensor) -> Result<()> {
         let mut gradient = self.differentiate(loss, input)?;
-        for (layers, run) in self.portions().into_iter().zip(runs).rev() {
+        for (layers, run) in self.portions().into_iter().rev().zip(runs.into_iter().rev()) {
             let (input, output) = match run {
                 Run::Graph { input, output } => (input, output),
                 Run::Checkpoint { input } => self.run(layers, &input)?,
