@@ -387,7 +387,7 @@ mod tests {
         }
         assert_ne!(storage(&one, ids[0]), storage(&other, ids[0]));
         let laid_out = |parameters: &Parameters, id: ParameterId| {
-            parameters.weight(id);
+            let _ = parameters.weight(id);
             parameters.prepared[id.0].clone()
         };
         let [a, b] = [&one, &live].map(|parameters| laid_out(parameters, ids[1]).unwrap());

@@ -13,6 +13,7 @@
 
 mod kernels;
 mod log_sum;
+mod restricted;
 
 use std::sync::OnceLock;
 
@@ -34,6 +35,8 @@ use {
 };
 
 use kernels::{Differentiate, RowGradient, RowPart, Summarise};
+
+pub use restricted::{CandidateSets, candidate_log_prob};
 
 pub(super) use log_sum::{Blocks, CHUNK, LogSum, Part, inverse_temperature};
 

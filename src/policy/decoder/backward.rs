@@ -65,7 +65,7 @@ pub struct TrainingPass<'a> {
 /// What comes out for the predicted tokens of a pack, in the order of [`Pack::places`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scores {
-    /// Log-probability of each token, in nats.
+    /// Log-probability of each token, in nats, among the candidates that it was sampled from.
     pub log_probs: Vec<f32>,
     /// Entropy of the distribution that each token was drawn from, in nats.
     pub entropies: Vec<f32>,
@@ -172,7 +172,12 @@ impl<'a> Rows<'a> {
         let decoder = self.pass.decoder;
         let rows = Tensor::from_slice(&self.pack.rows, self.pack.rows.len(), x.device())?;
         let states = decoder.normed(parameters, &embedding(x, &rows)?)?;
-        let both = decoder.log_probs(parameters, &states, &self.pack.targets, self.pass.temperature)?;
+        let (targets, sets, temperature) = (&self.pack.targets, &self.pack.candidates, self.pass.temperature);
+        let both = if sets.is_empty() {
+            decoder.log_probs(parameters, &states, targets, temperature)?
+        } else {
+            decoder.candidate_log_probs(parameters, &states, targets, sets, temperature)?
+        };
         Ok(Heads { both, values: decoder.values(parameters, &states)? })
     }
 }

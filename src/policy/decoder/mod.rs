@@ -30,7 +30,10 @@ pub use packed::{Pack, PackError, Packing, Place};
 
 use super::name_patterns::NamePatterns;
 use super::parameters::{Initializer, Layout, ParameterId, Parameters};
-use crate::ops::{Activation, WeightRef, embedding, linear, rms_norm, vocabulary_log_prob};
+use crate::ops::{
+    Activation, CandidateSets, WeightRef, candidate_log_prob, embedding, linear, rms_norm,
+    vocabulary_log_prob,
+};
 use layer::Layer;
 
 /// Name of the value head.
@@ -246,6 +249,23 @@ impl Decoder {
     ) -> Result<Tensor> {
         let targets = Tensor::from_slice(targets, targets.len(), states.device())?;
         vocabulary_log_prob(states, parameters.table(self.head.unwrap_or(self.tokens)), &targets, temperature)
+    }
+
+    /// [`Decoder::log_probs`] within the candidates that each target was sampled among; an empty set means all tokens.
+    ///
+    /// # Errors
+    /// When a shape does not fit, or a target is not among its candidates.
+    pub fn candidate_log_probs(
+        &self,
+        parameters: &Parameters,
+        states: &Tensor,
+        targets: &[u32],
+        sets: &CandidateSets,
+        temperature: f64,
+    ) -> Result<Tensor> {
+        let targets = Tensor::from_slice(targets, targets.len(), states.device())?;
+        let head = parameters.table(self.head.unwrap_or(self.tokens));
+        candidate_log_prob(states, head, &targets, sets.filled(self.config.vocabulary), temperature)
     }
 
     /// Values of hidden states, `[N]`; `None` without a value head.
