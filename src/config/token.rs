@@ -58,6 +58,12 @@ pub struct GenerateConfig {
     pub max_new_tokens: usize,
     /// Sampling temperature.
     pub temperature: f32,
+    /// Sample among this many of the most probable tokens only. What each token was sampled among is recorded, and the
+    /// update compares policies over the same tokens.
+    pub top_k: Option<usize>,
+    /// Sample among the fewest most probable tokens only (of the `top_k`) whose probabilities add up to this; recorded
+    /// in the same way.
+    pub top_p: Option<f32>,
     /// Strings that end an answer, beside the model's own end tokens.
     pub stop: Vec<String>,
     /// CPU threads of the generator.
@@ -73,6 +79,8 @@ impl Default for GenerateConfig {
         Self {
             max_new_tokens: 32,
             temperature: 1.0,
+            top_k: None,
+            top_p: None,
             stop: Vec::new(),
             threads: 1,
             engine: EngineConfig::default(),
@@ -82,10 +90,10 @@ impl Default for GenerateConfig {
 }
 
 impl GenerateConfig {
-    /// How training answers are sampled: from the whole distribution.
+    /// How training answers are sampled.
     #[must_use]
     pub fn sampling(&self) -> Sampling {
-        Sampling { temperature: self.temperature, ..Sampling::default() }
+        Sampling { temperature: self.temperature, top_k: self.top_k, top_p: self.top_p }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::TokenConfig;
 use super::check::{Contradiction, refuse};
 use crate::actors::TrainError;
-use crate::actors::token::LanguageModel;
+use crate::actors::token::{LanguageModel, Rewarded};
 use crate::env::task::{Split, Task, TaskRegistry};
 use crate::schedule::ScheduleConfig;
 use crate::telemetry::{RunOutcome, TokenSummary};
@@ -53,6 +53,8 @@ impl TokenConfig {
         }
         let engine = &self.generate.engine;
         engine.validate().map_err(|error| refuse(&["generate.engine"], error.to_string()))?;
+        let sampling = self.generate.sampling();
+        sampling.validate().map_err(|error| refuse(&["generate"], error.to_string()))?;
         if let Some(adapters) = &self.model.adapters {
             adapters.check_numbers().map_err(|why| refuse(&["model.adapters"], why))?;
         }
@@ -106,6 +108,20 @@ impl TokenConfig {
         for (field, value) in not_negative {
             if !(value.is_finite() && value >= 0.0) {
                 return Err(refuse(&[field], format!("is {value}, must be 0 or a positive number")));
+            }
+        }
+        if let Some(model) = &self.grading.reward_model {
+            if !model.scale.is_finite() || model.scale == 0.0 {
+                return Err(refuse(
+                    &["grading.reward_model.scale"],
+                    format!("is {}, must be a number other than 0", model.scale),
+                ));
+            }
+            if !model.task_weight.is_finite() {
+                return Err(refuse(
+                    &["grading.reward_model.task_weight"],
+                    format!("is {}, must be a number", model.task_weight),
+                ));
             }
         }
         Ok(())
@@ -175,14 +191,18 @@ impl TokenConfig {
         Ok(())
     }
 
-    /// The task that is configured.
+    /// The task that is configured, with its reward model if there is one.
     ///
     /// # Errors
-    /// When its options are refused or its dataset cannot be read.
+    /// When its options are refused, its dataset cannot be read, or the reward model's files cannot be used.
     pub fn make_task(&self, registry: &TaskRegistry) -> Result<Arc<dyn Task>, TrainError> {
-        registry
+        let task = registry
             .make(&self.task.name, &self.task.options, self.seed)
-            .map_err(|error| TrainError::Task(error.to_string()))
+            .map_err(|error| TrainError::Task(error.to_string()))?;
+        match &self.grading.reward_model {
+            None => Ok(task),
+            Some(config) => Ok(Arc::new(Rewarded::new(task, config).map_err(TrainError::Model)?)),
+        }
     }
 
     /// Refuses a model that does not fit the rest.

@@ -10,7 +10,9 @@ use forebay::env::task::{
     Completion, GradeError, Problem, Prompt, Reward, Split, Task, TaskEntry, TaskError, TaskRegistry,
 };
 use forebay::ops::Sequence;
-use forebay::policy::{Decoder, DecoderInput, LoadOptions, PackedAttention, Parameters, pretrained};
+use forebay::policy::{
+    Decoder, DecoderConfig, DecoderInput, LoadOptions, PackedAttention, Parameters, Tokenizer, pretrained,
+};
 use forebay::telemetry::{RunOutcome, TokenSummary};
 use serde_json::Value;
 
@@ -81,11 +83,13 @@ fn figures(lines: &[Value], field: &str) -> Vec<f64> {
 
 #[test]
 fn recorded_log_probabilities_are_those_of_the_learner_to_the_last_bit_under_every_schedule() {
-    let kinds: [&[&str]; 9] = [
+    let kinds: [&[&str]; 11] = [
         &[],
         &[EXPERTS],
         &[ADAPTERS, REPREFILL, "learner.schedule.learning_rate=0.02"],
         &[FROZEN, ONE_STEP],
+        &["generate.top_k=3", "generate.temperature=0.7", REFERENCE_KL],
+        &["generate.top_p=0.8", REPREFILL, "learner.epochs=2", "learner.threads=2"],
         &["generate.temperature=0.7", "learner.threads=2", "generate.threads=2"],
         &["generate.engine.cache_tokens=64", "generate.engine.max_running=2"],
         &[ONE_STEP, EXPERTS, "generate.engine.record_experts=true", "learner.replay_experts=true"],
@@ -130,6 +134,7 @@ fn two_serial_runs_write_the_same_bytes_and_so_does_one_that_was_stopped_and_res
         &["learner.forced_lag=2"],
         &[ADAPTERS, ONE_STEP, REFERENCE_KL],
         &[FROZEN],
+        &["generate.top_k=4", "generate.top_p=0.9"],
     ] {
         let dir = tempfile::tempdir().unwrap();
         let [one, other, parts] = ["one", "other", "parts"].map(|name| dir.path().join(name));
@@ -149,7 +154,10 @@ fn two_serial_runs_write_the_same_bytes_and_so_does_one_that_was_stopped_and_res
 fn an_asynchronous_run_repeats_itself_and_goes_on_from_a_checkpoint_with_its_books_in_order() {
     const GUESS: &[&str] =
         &["task={ name = \"guess_number\" }", "model.decoder.context=200", "generate.max_new_tokens=20"];
-    for (schedule, task) in [(REPREFILL, &[] as &[&str]), (KEEP_KV, &[]), (REPREFILL, GUESS)] {
+    let restricted = [GUESS, &["generate.top_k=5"]].concat();
+    for (schedule, task) in
+        [(REPREFILL, &[] as &[&str]), (KEEP_KV, &[]), (REPREFILL, GUESS), (REPREFILL, &restricted)]
+    {
         let kind = [task, &[schedule]].concat();
         let dir = tempfile::tempdir().unwrap();
         let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
@@ -301,6 +309,8 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
         (vec!["generate.temperature=0.0"], "generate.temperature"),
         (vec!["model={ path = \"/nowhere/at/all\" }"], "/nowhere/at/all"),
         (vec!["generate.engine.cache_tokens=0"], "cache_tokens"),
+        (vec!["generate.top_k=0"], "top_k"),
+        (vec!["generate.top_p=1.5"], "top_p"),
         (vec!["model.adapters={ rank = 0 }"], "rank"),
         (vec!["model.adapters={ targets = [] }"], "targets"),
         (vec![EXPERTS, "model.adapters={}"], "experts"),
@@ -402,5 +412,51 @@ fn an_exported_model_with_its_adapters_put_in_says_what_the_run_does() {
     assert_eq!(own.len(), exported.len());
     for (own, exported) in own.iter().zip(&exported) {
         assert!((own - exported).abs() < 1e-4, "{own} and {exported}");
+    }
+}
+
+#[test]
+fn a_reward_model_grades_in_place_of_the_task_and_what_it_cannot_read_is_no_reward() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("reward");
+    let device = candle_core::Device::Cpu;
+    let tokenizer = Tokenizer::characters("abc>").unwrap();
+    let shape = DecoderConfig {
+        vocabulary: tokenizer.vocabulary_size(),
+        width: 8,
+        inner: 12,
+        layers: 1,
+        heads: 2,
+        kv_heads: 1,
+        head_size: 4,
+        ..DecoderConfig::default()
+    };
+    let decoder = Decoder::new(shape, &device).unwrap();
+    pretrained::save(&path, &decoder, &decoder.layout().initialize(1, &device).unwrap(), &tokenizer).unwrap();
+    let model = format!("grading.reward_model={{ path = {path:?}, scale = 0.01, context = 12 }}");
+    // Without a head it is a model, but no reward model.
+    let refused =
+        train(&dir.path().join("run"), &TaskRegistry::builtin(), &[&model, "stop.updates=1"], true, false);
+    assert!(refused.unwrap_err().to_string().contains("score.weight"));
+    assert!(!dir.path().join("run").exists());
+
+    let file = path.join("model.safetensors");
+    let mut tensors = candle_core::safetensors::load(&file, &device).unwrap();
+    tensors.insert(
+        "score.weight".into(),
+        candle_core::Tensor::arange(0f32, 8.0, &device).unwrap().reshape((1, 8)).unwrap(),
+    );
+    candle_core::safetensors::save(&tensors, &file).unwrap();
+    for serial in [true, false] {
+        let run = dir.path().join(format!("run {serial}"));
+        let changes = [model.as_str(), "stop.updates=4"];
+        let summary = train(&run, &TaskRegistry::builtin(), &changes, serial, false).unwrap();
+        assert_eq!(summary.status, RunOutcome::Completed, "{}", summary.cause);
+        assert_books(&summary);
+        // A prompt of three characters and an answer of six do not fit into twelve tokens with their marks.
+        let lost =
+            summary.ledger.dropped.iter().find(|(reason, _)| reason.as_str() == "grading_failed").unwrap();
+        assert_eq!(lost.1.trajectories, summary.grading_errors);
+        assert!(summary.grading_errors > 0);
     }
 }

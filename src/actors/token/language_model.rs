@@ -66,7 +66,7 @@ impl LanguageModel {
                 .map_err(|error| refuse(&error))?;
             return Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: None });
         };
-        let path = expand(path).map_err(|why| refuse(&why))?;
+        let path = expand("model.path", path).map_err(|why| refuse(&why))?;
         let options = LoadOptions { context: config.model.context, value_head, seed: config.seed };
         let pretrained = pretrained::load(&path, options, &Device::Cpu).map_err(|error| refuse(&error))?;
         let pretrained = match &config.model.adapters {
@@ -159,12 +159,12 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, TrainError> 
     }
 }
 
-/// Fills in `~` and `${NAME}` at the beginning of a path.
-fn expand(path: &Path) -> Result<PathBuf, String> {
+/// Fills in `~` and `${NAME}` at the beginning of a path, the value of a setting.
+pub(super) fn expand(setting: &str, path: &Path) -> Result<PathBuf, String> {
     let Some(text) = path.to_str() else { return Ok(path.to_owned()) };
     let variable = |name: &str| {
         std::env::var(name)
-            .map_err(|_| format!("model.path = \"{text}\": the environment has no variable {name}"))
+            .map_err(|_| format!("{setting} = \"{text}\": the environment has no variable {name}"))
     };
     if let Some(rest) = text.strip_prefix("~/") {
         return Ok(Path::new(&variable("HOME")?).join(rest));
@@ -182,11 +182,13 @@ mod tests {
     #[test]
     fn a_path_may_begin_with_the_home_directory_or_a_variable() {
         let home = std::env::var("HOME").unwrap();
-        assert_eq!(expand(Path::new("~/models/a")).unwrap(), Path::new(&home).join("models/a"));
-        assert_eq!(expand(Path::new("${HOME}/a")).unwrap(), PathBuf::from(format!("{home}/a")));
-        assert_eq!(expand(Path::new("plain/~/a")).unwrap(), Path::new("plain/~/a"));
+        assert_eq!(expand("model.path", Path::new("~/models/a")).unwrap(), Path::new(&home).join("models/a"));
+        assert_eq!(expand("model.path", Path::new("${HOME}/a")).unwrap(), PathBuf::from(format!("{home}/a")));
+        assert_eq!(expand("model.path", Path::new("plain/~/a")).unwrap(), Path::new("plain/~/a"));
         assert!(
-            expand(Path::new("${NO_SUCH_VARIABLE_HERE}/a")).unwrap_err().contains("NO_SUCH_VARIABLE_HERE")
+            expand("model.path", Path::new("${NO_SUCH_VARIABLE_HERE}/a"))
+                .unwrap_err()
+                .contains("NO_SUCH_VARIABLE_HERE")
         );
     }
 }

@@ -13,6 +13,7 @@ mod error;
 mod fields;
 mod gguf;
 mod names;
+mod reward;
 mod rope;
 mod save;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use candle_core::{Device, Tensor};
 
 pub use config::read_config;
 pub use error::PretrainedError;
+pub use reward::RewardModel;
 pub use save::{save, save_adapters};
 
 use super::decoder::VALUE_HEAD;
