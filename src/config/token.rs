@@ -10,7 +10,7 @@ use crate::actors::token::{GradingConfig, TokenEvaluationConfig};
 use crate::generate::EngineConfig;
 use crate::learner::token::TokenLearnerConfig;
 use crate::ops::Sampling;
-use crate::policy::DecoderConfig;
+use crate::policy::{DecoderConfig, LoraConfig, NamePatterns};
 use crate::schedule::ScheduleConfig;
 
 /// Which task.
@@ -43,6 +43,11 @@ pub struct ModelConfig {
     pub decoder: DecoderConfig,
     /// Longest context that is used; absent: all that the model has.
     pub context: Option<usize>,
+    /// Low-rank adapters: they alone are trained, beside a value head where there is one. Absent: all parameters are.
+    pub adapters: Option<LoraConfig>,
+    /// Parameters that are not trained, by patterns over their names such as `"model.embed_tokens.*"`; `*` stands for
+    /// any part of a name.
+    pub frozen: NamePatterns,
 }
 
 /// How answers are generated.
@@ -53,6 +58,12 @@ pub struct GenerateConfig {
     pub max_new_tokens: usize,
     /// Sampling temperature.
     pub temperature: f32,
+    /// Sample among this many of the most probable tokens only. What each token was sampled among is recorded, and the
+    /// update compares policies over the same tokens.
+    pub top_k: Option<usize>,
+    /// Sample among the fewest most probable tokens only (of the `top_k`) whose probabilities add up to this; recorded
+    /// in the same way.
+    pub top_p: Option<f32>,
     /// Strings that end an answer, beside the model's own end tokens.
     pub stop: Vec<String>,
     /// CPU threads of the generator.
@@ -68,6 +79,8 @@ impl Default for GenerateConfig {
         Self {
             max_new_tokens: 32,
             temperature: 1.0,
+            top_k: None,
+            top_p: None,
             stop: Vec::new(),
             threads: 1,
             engine: EngineConfig::default(),
@@ -77,10 +90,10 @@ impl Default for GenerateConfig {
 }
 
 impl GenerateConfig {
-    /// How training answers are sampled: from the whole distribution.
+    /// How training answers are sampled.
     #[must_use]
     pub fn sampling(&self) -> Sampling {
-        Sampling { temperature: self.temperature, ..Sampling::default() }
+        Sampling { temperature: self.temperature, top_k: self.top_k, top_p: self.top_p }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::TokenConfig;
 use super::check::{Contradiction, refuse};
 use crate::actors::TrainError;
-use crate::actors::token::LanguageModel;
+use crate::actors::token::{LanguageModel, Rewarded};
 use crate::env::task::{Split, Task, TaskRegistry};
 use crate::schedule::ScheduleConfig;
 use crate::telemetry::{RunOutcome, TokenSummary};
@@ -53,6 +53,11 @@ impl TokenConfig {
         }
         let engine = &self.generate.engine;
         engine.validate().map_err(|error| refuse(&["generate.engine"], error.to_string()))?;
+        let sampling = self.generate.sampling();
+        sampling.validate().map_err(|error| refuse(&["generate"], error.to_string()))?;
+        if let Some(adapters) = &self.model.adapters {
+            adapters.check_numbers().map_err(|why| refuse(&["model.adapters"], why))?;
+        }
         self.check_learner()?;
         self.check_schedule()
     }
@@ -103,6 +108,20 @@ impl TokenConfig {
         for (field, value) in not_negative {
             if !(value.is_finite() && value >= 0.0) {
                 return Err(refuse(&[field], format!("is {value}, must be 0 or a positive number")));
+            }
+        }
+        if let Some(model) = &self.grading.reward_model {
+            if !model.scale.is_finite() || model.scale == 0.0 {
+                return Err(refuse(
+                    &["grading.reward_model.scale"],
+                    format!("is {}, must be a number other than 0", model.scale),
+                ));
+            }
+            if !model.task_weight.is_finite() {
+                return Err(refuse(
+                    &["grading.reward_model.task_weight"],
+                    format!("is {}, must be a number", model.task_weight),
+                ));
             }
         }
         Ok(())
@@ -172,14 +191,18 @@ impl TokenConfig {
         Ok(())
     }
 
-    /// The task that is configured.
+    /// The task that is configured, with its reward model if there is one.
     ///
     /// # Errors
-    /// When its options are refused or its dataset cannot be read.
+    /// When its options are refused, its dataset cannot be read, or the reward model's files cannot be used.
     pub fn make_task(&self, registry: &TaskRegistry) -> Result<Arc<dyn Task>, TrainError> {
-        registry
+        let task = registry
             .make(&self.task.name, &self.task.options, self.seed)
-            .map_err(|error| TrainError::Task(error.to_string()))
+            .map_err(|error| TrainError::Task(error.to_string()))?;
+        match &self.grading.reward_model {
+            None => Ok(task),
+            Some(config) => Ok(Arc::new(Rewarded::new(task, config).map_err(TrainError::Model)?)),
+        }
     }
 
     /// Refuses a model that does not fit the rest.
@@ -187,6 +210,14 @@ impl TokenConfig {
     /// # Errors
     /// As for [`TokenConfig::check`].
     pub fn check_model(&self, model: &LanguageModel, task: &dyn Task) -> Result<(), Contradiction> {
+        let (layout, frozen) = (model.decoder.layout(), &self.model.frozen);
+        frozen.check(layout).map_err(|error| refuse(&["model.frozen"], error.to_string()))?;
+        if !layout.names().any(|name| model.decoder.is_trained(name, frozen)) {
+            return Err(refuse(
+                &["model.frozen", "model.adapters"],
+                "nothing is left to train: every parameter is frozen; take away a pattern",
+            ));
+        }
         let context = model.decoder.config().context;
         let cache = self.generate.engine.cache_tokens;
         if cache < self.generate.max_new_tokens.min(context) {

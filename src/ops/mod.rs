@@ -30,6 +30,7 @@
 //! | [`swiglu`]`(gate, up)` | any shape, twice | the same |
 //! | [`sum`]`(x, y)` | any shape, twice | the same |
 //! | [`vocabulary_log_prob`]`(x, weight, targets, temperature)` | `[N, D]`, `[V, D]`, `u32` `[N]` | `[N, 2]`: log-probability, entropy |
+//! | [`candidate_log_prob`]`(x, weight, targets, sets, temperature)` | as above, and N sets of ids | `[N, 2]`: the same among the ids |
 //! | [`route`]`(logits, k, normalise, forced)` | `[N, E]`, `u32` `[N, k]` | `u32` `[N, k]`: expert ids, `[N, k]`: weights |
 //! | [`dispatch`]`(x, plan)` | `[N, D]` | `[N·k, D]`, grouped by expert |
 //! | [`expert_linear`]`(x, weight, plan)` | `[N·k, K]`, `[E, O, K]` | `[N·k, O]` |
@@ -95,4 +96,4 @@ pub use rotary::rotary;
 pub use sampling::{Sampled, Sampling, SamplingScratch, sample_token};
 pub use swiglu::swiglu;
 pub use tape::{Tape, reshape, sum};
-pub use vocabulary::vocabulary_log_prob;
+pub use vocabulary::{CandidateSets, candidate_log_prob, vocabulary_log_prob};

@@ -124,14 +124,17 @@ impl Layout {
     }
 }
 
+/// The laid-out form of a weight, once it was used; `None` inside for what no operator takes as a weight.
+type Prepared = Arc<OnceLock<Option<PreparedWeight>>>;
+
 /// One tensor for each entry of a layout.
 #[derive(Debug, Clone)]
 pub struct Parameters {
     names: Arc<[String]>,
     tensors: Vec<Tensor>,
-    /// For parameters that no longer change: the weights that were used, laid out at their first use and shared by
-    /// all readers. Empty for parameters that may still change.
-    prepared: Arc<[OnceLock<Option<PreparedWeight>>]>,
+    /// For each parameter that no longer changes: the weight as operators want it, laid out at its first use and shared
+    /// by all readers. Empty, or none, for parameters that may still change.
+    prepared: Arc<[Option<Prepared>]>,
     /// Where operators add up the gradients of these parameters. Empty unless [`Parameters::collecting`].
     gradients: Arc<[Option<GradientSum>]>,
 }
@@ -153,14 +156,12 @@ impl Parameters {
     #[must_use]
     pub fn weight(&self, id: ParameterId) -> WeightRef<'_> {
         let tensor = &self[id];
-        let prepare = |place: &OnceLock<_>| {
-            // A weight that cannot be laid out is used as it is; the operator will say what is wrong with it.
-            place.get_or_init(|| PreparedWeight::new(tensor).unwrap_or(None));
-        };
-        self.prepared.get(id.0).map(prepare);
+        // A weight that cannot be laid out is used as it is; the operator will say what is wrong with it.
+        let prepare = || PreparedWeight::new(tensor).unwrap_or(None);
+        let place = self.prepared.get(id.0).and_then(Option::as_ref);
         WeightRef {
             tensor,
-            prepared: self.prepared.get(id.0).and_then(|place| place.get()?.as_ref()),
+            prepared: place.and_then(|place| place.get_or_init(prepare).as_ref()),
             gradients: self.gradients.get(id.0).and_then(Option::as_ref),
         }
     }
@@ -190,14 +191,55 @@ impl Parameters {
             if tensor.device().same_device(device) { tensor.copy() } else { tensor.to_device(device) }
         };
         let tensors = self.tensors.iter().map(copy).collect::<Result<Vec<_>>>()?;
-        let prepared = tensors.iter().map(|_| OnceLock::new()).collect();
+        let prepared = tensors.iter().map(|_| Some(Prepared::default())).collect();
         Ok(Self { names: self.names.clone(), tensors, prepared, gradients: Arc::new([]) })
+    }
+
+    /// What is published where some parameters are frozen ([`Parameters::to_variables_where`]): copies of those that
+    /// may still change; the frozen ones share their storage and laid-out form with all other such copies.
+    pub fn snapshot(&self) -> Result<Self> {
+        let place = |index: usize| self.prepared.get(index).and_then(Option::as_ref);
+        let copy = |(index, tensor): (usize, &Tensor)| match place(index) {
+            Some(_) => Ok(tensor.detach()),
+            None => tensor.detach().copy(),
+        };
+        let tensors = self.tensors.iter().enumerate().map(copy).collect::<Result<Vec<_>>>()?;
+        let prepared = (0..tensors.len()).map(|index| Some(place(index).cloned().unwrap_or_default()));
+        let prepared = prepared.collect();
+        Ok(Self { names: self.names.clone(), tensors, prepared, gradients: Arc::new([]) })
+    }
+
+    /// A [`Parameters::snapshot`] with other values of those that may still change, such as a checkpoint's.
+    ///
+    /// # Errors
+    /// Names the first that is missing, superfluous or of another shape.
+    pub fn snapshot_with(&self, named: Vec<(String, Tensor)>) -> Result<Self> {
+        let mut found: std::collections::HashMap<String, Tensor> = named.into_iter().collect();
+        let mut snapshot = self.snapshot()?;
+        for (index, name) in self.names.iter().enumerate() {
+            if self.prepared.get(index).is_some_and(Option::is_some) {
+                continue;
+            }
+            let Some(tensor) = found.remove(name) else {
+                candle_core::bail!("parameter `{name}` is missing")
+            };
+            let (own, dims) = (&mut snapshot.tensors[index], tensor.dims());
+            if own.dims() != dims {
+                candle_core::bail!("parameter `{name}` has shape {dims:?}, not {:?}", own.dims());
+            }
+            *own = tensor.to_device(own.device())?.to_dtype(own.dtype())?;
+        }
+        match found.keys().min() {
+            Some(name) => candle_core::bail!("parameter `{name}` is not among those that are trained"),
+            None => Ok(snapshot),
+        }
     }
 
     /// The same storage without gradient tracking, for forward passes of the learner that need no graph.
     #[must_use]
     pub fn detached(&self) -> Self {
-        Self::changing(self.names.clone(), self.tensors.iter().map(Tensor::detach).collect())
+        let tensors = self.tensors.iter().map(Tensor::detach).collect();
+        Self { prepared: self.prepared.clone(), ..Self::changing(self.names.clone(), tensors) }
     }
 
     /// Differentiable variables with these values, in order, and the parameters that refer to them.
@@ -205,20 +247,23 @@ impl Parameters {
         self.to_variables_where(|_| true)
     }
 
-    /// [`Parameters::to_variables`] of those that `trained` names; the others are frozen: they keep their storage
-    /// and get no gradient.
+    /// [`Parameters::to_variables`] of those that `trained` names; the others are frozen: they keep their storage,
+    /// which nobody may change from now on, and get no gradient.
     pub fn to_variables_where(&self, trained: impl Fn(&str) -> bool) -> Result<(Vec<(String, Var)>, Self)> {
-        let mut variables = Vec::new();
-        let tensors = self.iter().map(|(name, tensor)| {
-            if !trained(name) {
-                return Ok(tensor.detach());
+        let (mut variables, mut tensors, mut prepared) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, (name, tensor)) in self.iter().enumerate() {
+            if trained(name) {
+                let variable = Var::from_tensor(&tensor.detach())?;
+                variables.push((name.to_owned(), variable.clone()));
+                tensors.push(variable.into_inner());
+                prepared.push(None);
+            } else {
+                tensors.push(tensor.detach());
+                prepared.push(Some(self.prepared.get(index).cloned().flatten().unwrap_or_default()));
             }
-            let variable = Var::from_tensor(&tensor.detach())?;
-            variables.push((name.to_owned(), variable.clone()));
-            Ok(variable.into_inner())
-        });
-        let tensors = tensors.collect::<Result<_>>()?;
-        Ok((variables, Self::changing(self.names.clone(), tensors)))
+        }
+        let parameters = Self::changing(self.names.clone(), tensors);
+        Ok((variables, Self { prepared: prepared.into(), ..parameters }))
     }
 
     /// The same parameters, the gradients of which operators add to `sums` (in order; none: by automatic
@@ -320,6 +365,34 @@ mod tests {
         assert_eq!(live[id].to_vec1::<f32>()?, [5.0, 6.0]);
         assert_eq!(published[id].to_vec1::<f32>()?, [1.0, 1.0]);
         assert!(!published[id].track_op());
+        Ok(())
+    }
+
+    #[test]
+    fn a_snapshot_copies_what_is_trained_and_shares_what_is_frozen() -> Result<()> {
+        let mut layout = Layout::default();
+        let ids = ["trained", "frozen"].map(|name| layout.add(name, &[2, 3], Initializer::Constant(1.0)));
+        let initial = layout.initialize(0, &Device::Cpu)?;
+        let (variables, live) = initial.to_variables_where(|name| name == "trained")?;
+        let [one, other] = [live.snapshot()?, live.snapshot()?];
+        variables[0].1.set(&Tensor::full(5f32, (2, 3), &Device::Cpu)?)?;
+        let storage = |parameters: &Parameters, id| {
+            let (storage, _) = parameters[id].storage_and_layout();
+            std::ptr::from_ref(&*storage)
+        };
+        for snapshot in [&one, &other] {
+            assert_eq!(snapshot[ids[0]].flatten_all()?.to_vec1::<f32>()?, [1.0; 6]);
+            assert_eq!(storage(snapshot, ids[1]), storage(&live, ids[1]));
+            assert!(snapshot.iter().all(|(_, tensor)| !tensor.track_op()));
+        }
+        assert_ne!(storage(&one, ids[0]), storage(&other, ids[0]));
+        let laid_out = |parameters: &Parameters, id: ParameterId| {
+            let _ = parameters.weight(id);
+            parameters.prepared[id.0].clone()
+        };
+        let [a, b] = [&one, &live].map(|parameters| laid_out(parameters, ids[1]).unwrap());
+        assert!(Arc::ptr_eq(&a, &b));
+        assert!(laid_out(&live, ids[0]).is_none());
         Ok(())
     }
 

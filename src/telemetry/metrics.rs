@@ -7,6 +7,7 @@
 //! in each process, except those taken from the ledger, which a resumed run continues.
 
 mod control;
+mod label_set;
 mod learner;
 mod ledger;
 mod queue;

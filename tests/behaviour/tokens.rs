@@ -3,11 +3,15 @@
 
 use std::path::Path;
 
-use forebay::actors::token::train_tokens;
+use forebay::actors::token::{LanguageModel, load_token_parameters, train_tokens};
 use forebay::actors::{TrainError, TrainOptions};
 use forebay::config::{Override, TokenConfig, load};
 use forebay::env::task::{
     Completion, GradeError, Problem, Prompt, Reward, Split, Task, TaskEntry, TaskError, TaskRegistry,
+};
+use forebay::ops::Sequence;
+use forebay::policy::{
+    Decoder, DecoderConfig, DecoderInput, LoadOptions, PackedAttention, Parameters, Tokenizer, pretrained,
 };
 use forebay::telemetry::{RunOutcome, TokenSummary};
 use serde_json::Value;
@@ -27,9 +31,14 @@ checkpoint = { every_seconds = 0, keep = 100 }
 "#;
 
 const EXPERTS: &str = "model.decoder.experts={ count = 4, per_token = 2, inner = 12 }";
+const ADAPTERS: &str = "model.adapters={ rank = 2, alpha = 4.0, targets = [\"q_proj\", \"down_proj\"] }";
+const FROZEN: &str = "model.frozen=[\"model.embed_tokens.*\", \"model.layers.0.*\"]";
 const ONE_STEP: &str = "schedule={ kind = \"one_step\" }";
 const REPREFILL: &str = "schedule={ kind = \"async\", lead = 2, resume = \"reprefill\" }";
 const KEEP_KV: &str = "schedule={ kind = \"async\", lead = 2, resume = \"keep_kv\" }";
+
+const REFERENCE_KL: &str =
+    "learner.loss={ objective = { kind = \"ppo\" }, reference_kl = { coefficient = 0.1 } }";
 
 fn config(changes: &[&str]) -> TokenConfig {
     let overrides: Vec<Override> = changes.iter().map(|change| change.parse().unwrap()).collect();
@@ -74,9 +83,13 @@ fn figures(lines: &[Value], field: &str) -> Vec<f64> {
 
 #[test]
 fn recorded_log_probabilities_are_those_of_the_learner_to_the_last_bit_under_every_schedule() {
-    let kinds: [&[&str]; 7] = [
+    let kinds: [&[&str]; 11] = [
         &[],
         &[EXPERTS],
+        &[ADAPTERS, REPREFILL, "learner.schedule.learning_rate=0.02"],
+        &[FROZEN, ONE_STEP],
+        &["generate.top_k=3", "generate.temperature=0.7", REFERENCE_KL],
+        &["generate.top_p=0.8", REPREFILL, "learner.epochs=2", "learner.threads=2"],
         &["generate.temperature=0.7", "learner.threads=2", "generate.threads=2"],
         &["generate.engine.cache_tokens=64", "generate.engine.max_running=2"],
         &[ONE_STEP, EXPERTS, "generate.engine.record_experts=true", "learner.replay_experts=true"],
@@ -119,6 +132,9 @@ fn two_serial_runs_write_the_same_bytes_and_so_does_one_that_was_stopped_and_res
         ],
         &[ONE_STEP],
         &["learner.forced_lag=2"],
+        &[ADAPTERS, ONE_STEP, REFERENCE_KL],
+        &[FROZEN],
+        &["generate.top_k=4", "generate.top_p=0.9"],
     ] {
         let dir = tempfile::tempdir().unwrap();
         let [one, other, parts] = ["one", "other", "parts"].map(|name| dir.path().join(name));
@@ -138,7 +154,10 @@ fn two_serial_runs_write_the_same_bytes_and_so_does_one_that_was_stopped_and_res
 fn an_asynchronous_run_repeats_itself_and_goes_on_from_a_checkpoint_with_its_books_in_order() {
     const GUESS: &[&str] =
         &["task={ name = \"guess_number\" }", "model.decoder.context=200", "generate.max_new_tokens=20"];
-    for (schedule, task) in [(REPREFILL, &[] as &[&str]), (KEEP_KV, &[]), (REPREFILL, GUESS)] {
+    let restricted = [GUESS, &["generate.top_k=5"]].concat();
+    for (schedule, task) in
+        [(REPREFILL, &[] as &[&str]), (KEEP_KV, &[]), (REPREFILL, GUESS), (REPREFILL, &restricted)]
+    {
         let kind = [task, &[schedule]].concat();
         let dir = tempfile::tempdir().unwrap();
         let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
@@ -290,6 +309,14 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
         (vec!["generate.temperature=0.0"], "generate.temperature"),
         (vec!["model={ path = \"/nowhere/at/all\" }"], "/nowhere/at/all"),
         (vec!["generate.engine.cache_tokens=0"], "cache_tokens"),
+        (vec!["generate.top_k=0"], "top_k"),
+        (vec!["generate.top_p=1.5"], "top_p"),
+        (vec!["model.adapters={ rank = 0 }"], "rank"),
+        (vec!["model.adapters={ targets = [] }"], "targets"),
+        (vec![EXPERTS, "model.adapters={}"], "experts"),
+        (vec!["model.frozen=[\"lm_head.*\"]"], "lm_head.*"),
+        (vec!["model.frozen=[\"*\"]"], "nothing is left to train"),
+        (vec![ADAPTERS, "model.frozen=[\"*lora_*\"]"], "nothing is left to train"),
         (
             vec!["task={ name = \"dataset\", options = { path = \"/no/file\", verifier = \"exact\" } }"],
             "/no/file",
@@ -300,5 +327,136 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
         let error = train(&run_dir, &TaskRegistry::builtin(), &changes, true, false).unwrap_err().to_string();
         assert!(error.contains(words), "{changes:?}: {error}");
         assert!(!run_dir.exists());
+    }
+}
+
+/// The parameters of a run's newest checkpoint.
+fn parameters(run_dir: &Path) -> (LanguageModel, Parameters) {
+    let model = LanguageModel::of_run(run_dir).unwrap();
+    let (_, parameters) = load_token_parameters(run_dir, &model).unwrap();
+    (model, parameters)
+}
+
+fn bytes(parameters: &Parameters) -> Vec<(String, Vec<u32>)> {
+    let values = |tensor: &candle_core::Tensor| tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    let named = parameters.iter();
+    named.map(|(name, t)| (name.to_owned(), values(t).into_iter().map(f32::to_bits).collect())).collect()
+}
+
+#[test]
+fn only_what_is_to_be_trained_changes_and_only_that_is_in_checkpoints() {
+    let trained: [(&[&str], fn(&str) -> bool); 4] = [
+        (&[], |_| true),
+        (&[ADAPTERS], |name| name.contains("lora_")),
+        (&[FROZEN], |name| !name.contains("embed_tokens") && !name.contains("layers.0.")),
+        (&[ADAPTERS, FROZEN], |name| name.contains("layers.1.") && name.contains("lora_")),
+    ];
+    for (kind, is_trained) in trained {
+        let dir = tempfile::tempdir().unwrap();
+        let changes = [kind, &["learner.schedule.learning_rate=0.02", "checkpoint.every=1"]].concat();
+        complete(dir.path(), &changes, 3, true, false);
+        let (model, after) = parameters(dir.path());
+        let before = bytes(&model.decoder.layout().initialize(7, &candle_core::Device::Cpu).unwrap());
+        for ((name, before), (_, after)) in before.iter().zip(bytes(&after)) {
+            assert_eq!(before != &after, is_trained(name), "{kind:?}: {name}");
+        }
+        for file in ["parameters.safetensors", "optimizer.safetensors"] {
+            let path = dir.path().join("checkpoints/000000000003").join(file);
+            let tensors = candle_core::safetensors::load(path, &candle_core::Device::Cpu).unwrap();
+            let found = tensors.keys().filter(|name| *name != "updates").count();
+            let names = before.iter().filter(|(name, _)| is_trained(name));
+            let moments = if file == "optimizer.safetensors" { 2 } else { 1 };
+            assert_eq!(found, moments * names.count(), "{kind:?}: {:?}", tensors.keys());
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_is_not_continued_with_other_adapters_or_frozen_parameters() {
+    let dir = tempfile::tempdir().unwrap();
+    complete(dir.path(), &[ADAPTERS], 2, true, false);
+    for change in [
+        "seed=7",
+        "model.adapters={ rank = 2, alpha = 5.0, targets = [\"q_proj\", \"down_proj\"] }",
+        "model.adapters={ rank = 2, alpha = 4.0, targets = [\"q_proj\"] }",
+    ] {
+        let changes = [change, "stop.updates=3"];
+        let error =
+            train(dir.path(), &TaskRegistry::builtin(), &changes, true, true).unwrap_err().to_string();
+        assert!(error.contains("model.adapters"), "{error}");
+    }
+    let changes = [ADAPTERS, FROZEN, "stop.updates=3"];
+    let error = train(dir.path(), &TaskRegistry::builtin(), &changes, true, true).unwrap_err().to_string();
+    assert!(error.contains("model.frozen"), "{error}");
+    complete(dir.path(), &[ADAPTERS], 3, true, true);
+}
+
+#[test]
+fn an_exported_model_with_its_adapters_put_in_says_what_the_run_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let (run, folder) = (dir.path().join("run"), dir.path().join("model"));
+    complete(&run, &[ADAPTERS, "learner.schedule.learning_rate=0.02"], 4, true, false);
+    let (model, own) = parameters(&run);
+    pretrained::save(&folder, &model.decoder, &own, &model.tokenizer).unwrap();
+    let exported = pretrained::load(&folder, LoadOptions::default(), &candle_core::Device::Cpu).unwrap();
+    let logits = |decoder: &Decoder, parameters: &Parameters| -> Vec<f32> {
+        let (tokens, positions) = ([1, 2, 3, 2], [0, 1, 2, 3]);
+        let input = DecoderInput { tokens: &tokens, positions: &positions, experts: None };
+        let sequences = [Sequence::alone(0..4)];
+        let mut attention =
+            PackedAttention { sequences: &sequences, scale: decoder.config().attention_scale() };
+        let states = decoder.hidden(parameters, input, &mut attention).unwrap().states;
+        decoder.logits(parameters, &states).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+    };
+    let (own, exported) = (logits(&model.decoder, &own), logits(&exported.decoder, &exported.parameters));
+    assert_eq!(own.len(), exported.len());
+    for (own, exported) in own.iter().zip(&exported) {
+        assert!((own - exported).abs() < 1e-4, "{own} and {exported}");
+    }
+}
+
+#[test]
+fn a_reward_model_grades_in_place_of_the_task_and_what_it_cannot_read_is_no_reward() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("reward");
+    let device = candle_core::Device::Cpu;
+    let tokenizer = Tokenizer::characters("abc>").unwrap();
+    let shape = DecoderConfig {
+        vocabulary: tokenizer.vocabulary_size(),
+        width: 8,
+        inner: 12,
+        layers: 1,
+        heads: 2,
+        kv_heads: 1,
+        head_size: 4,
+        ..DecoderConfig::default()
+    };
+    let decoder = Decoder::new(shape, &device).unwrap();
+    pretrained::save(&path, &decoder, &decoder.layout().initialize(1, &device).unwrap(), &tokenizer).unwrap();
+    let model = format!("grading.reward_model={{ path = {path:?}, scale = 0.01, context = 12 }}");
+    // Without a head it is a model, but no reward model.
+    let refused =
+        train(&dir.path().join("run"), &TaskRegistry::builtin(), &[&model, "stop.updates=1"], true, false);
+    assert!(refused.unwrap_err().to_string().contains("score.weight"));
+    assert!(!dir.path().join("run").exists());
+
+    let file = path.join("model.safetensors");
+    let mut tensors = candle_core::safetensors::load(&file, &device).unwrap();
+    tensors.insert(
+        "score.weight".into(),
+        candle_core::Tensor::arange(0f32, 8.0, &device).unwrap().reshape((1, 8)).unwrap(),
+    );
+    candle_core::safetensors::save(&tensors, &file).unwrap();
+    for serial in [true, false] {
+        let run = dir.path().join(format!("run {serial}"));
+        let changes = [model.as_str(), "stop.updates=4"];
+        let summary = train(&run, &TaskRegistry::builtin(), &changes, serial, false).unwrap();
+        assert_eq!(summary.status, RunOutcome::Completed, "{}", summary.cause);
+        assert_books(&summary);
+        // A prompt of three characters and an answer of six do not fit into twelve tokens with their marks.
+        let lost =
+            summary.ledger.dropped.iter().find(|(reason, _)| reason.as_str() == "grading_failed").unwrap();
+        assert_eq!(lost.1.trajectories, summary.grading_errors);
+        assert!(summary.grading_errors > 0);
     }
 }

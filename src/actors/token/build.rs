@@ -1,12 +1,14 @@
 //! From a configuration, and perhaps a checkpoint, to a token run and its learner.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
 
 use super::checkpoint::{TOKEN_RUN_STATE, TokenRunState, files as own_files};
 use super::demonstrations::Demonstrations;
+use super::frozen;
 use super::generator::GeneratorSnapshot;
 use super::grading::GradingPool;
 use super::journal::TokenJournal;
@@ -50,7 +52,7 @@ pub(super) struct Prepared {
 pub(super) struct TokenCheckpoint {
     /// Everything but tensors.
     pub(super) state: TokenRunState,
-    /// Parameters by name.
+    /// Parameters that are trained, by name.
     pub(super) parameters: Vec<(String, Tensor)>,
     optimizer: Vec<(String, Tensor)>,
     reference: Option<Vec<(String, Tensor)>>,
@@ -92,8 +94,6 @@ pub(super) fn build(
     }
     let older =
         checkpoint.as_mut().map(|checkpoint| std::mem::take(&mut checkpoint.older)).unwrap_or_default();
-    let older = older.into_iter().map(|(version, tensors)| published(&model, version, tensors));
-    let older = older.collect::<Result<Vec<_>, _>>()?;
     let position = checkpoint.as_ref().map(|checkpoint| checkpoint.state.metrics.clone());
     let mut prompts = Prompts::new(task.len(Split::Train), config.task.shuffle, config.seed)
         .map_err(|error| TrainError::Task(error.to_string()))?;
@@ -105,11 +105,17 @@ pub(super) fn build(
     );
     let (learner, mut state) = match checkpoint {
         None => fresh(&config, &mut model, &prompts)?,
-        Some(checkpoint) => resumed(&config, &model, checkpoint)?,
+        Some(checkpoint) => resumed(&config, &model, checkpoint, run_dir.path())?,
     };
+    let older = older.into_iter().map(|(version, tensors)| {
+        let parameters = learner.parameters().snapshot_with(tensors).map_err(|error| misfit(&error))?;
+        Ok(Arc::new(Published { version, parameters, normalizer: None }))
+    });
+    let older = older.collect::<Result<Vec<_>, TrainError>>()?;
     prompts.resume(state.plane.prompts).map_err(|error| TrainError::Checkpoint(error.to_string()))?;
     run_dir.write_config(&config)?;
     model.save_description(run_dir.path())?;
+    frozen::write(run_dir.path(), &learner.frozen())?;
 
     let ledger = Ledger::resume(state.ledger.clone());
     write_off_lost(&ledger, &state);
@@ -118,7 +124,7 @@ pub(super) fn build(
     let (sender, receiver) = queue::<ReadyGroup>(capacity);
     let first = Published {
         version: learner.version(),
-        parameters: learner.parameters().deep_copy(&Device::Cpu).map_err(LearnerError::from)?,
+        parameters: learner.parameters().snapshot().map_err(LearnerError::from)?,
         normalizer: None,
     };
     let bus = Arc::new(ParameterBus::new(first, GENERATORS));
@@ -225,9 +231,10 @@ fn new_learner(
     parameters: &Parameters,
     state: TokenLearnerState,
 ) -> Result<TokenLearner, TrainError> {
+    let (learner, decoder) = (config.learner.clone(), Arc::clone(&model.decoder));
     let temperature = f64::from(config.generate.temperature);
-    let learner = config.learner.clone();
-    Ok(TokenLearner::new(learner, config.seed, Arc::clone(&model.decoder), parameters, temperature, state)?)
+    let frozen = &config.model.frozen;
+    Ok(TokenLearner::new(learner, config.seed, decoder, parameters, frozen, temperature, state)?)
 }
 
 /// A learner at version 0, and the state of a run that has seen nothing.
@@ -259,16 +266,37 @@ fn fresh(
     Ok((learner, state))
 }
 
+fn misfit(error: &dyn std::fmt::Display) -> TrainError {
+    TrainError::Checkpoint(error.to_string())
+}
+
+/// A checkpoint continues only with the trained parameters and adapters that it was made with.
+fn check_trained(
+    config: &TokenConfig,
+    model: &LanguageModel,
+    trained: &[(String, Tensor)],
+    run_dir: &Path,
+) -> Result<(), TrainError> {
+    let names = model.decoder.layout().names();
+    let now: Vec<&str> = names.filter(|name| model.decoder.is_trained(name, &config.model.frozen)).collect();
+    let same = now.iter().copied().eq(trained.iter().map(|(name, _)| name.as_str()));
+    if same && LanguageModel::adapters_of_run(run_dir)?.as_ref() == model.decoder.adapters() {
+        return Ok(());
+    }
+    Err(misfit(&"the checkpoint was made with another model, or with other model.adapters or model.frozen"))
+}
+
 /// The learner and the state that a checkpoint holds.
 fn resumed(
     config: &TokenConfig,
     model: &LanguageModel,
     checkpoint: TokenCheckpoint,
+    run_dir: &Path,
 ) -> Result<(TokenLearner, TokenRunState), TrainError> {
     let TokenCheckpoint { mut state, parameters, optimizer, reference, older: _ } = checkpoint;
-    let misfit = |error: &dyn std::fmt::Display| TrainError::Checkpoint(error.to_string());
-    let layout = model.decoder.layout();
-    let parameters = layout.adopt(parameters, &Device::Cpu).map_err(|error| misfit(&error))?;
+    check_trained(config, model, &parameters, run_dir)?;
+    let all = parameters.into_iter().chain(frozen::read(run_dir)?).collect();
+    let parameters = model.decoder.layout().adopt(all, &Device::Cpu).map_err(|error| misfit(&error))?;
     let members = state.queue.iter().map(|group| group.members.len());
     if let Some(saved) = members.into_iter().find(|&saved| saved != config.learner.group_size) {
         let now = config.learner.group_size;
@@ -285,25 +313,13 @@ fn resumed(
     let mut learner = new_learner(config, model, &parameters, state.learner.clone())?;
     learner.optimizer().load_state(&optimizer).map_err(|error| misfit(&error))?;
     if let Some(reference) = reference {
-        let reference = layout.adopt(reference, &Device::Cpu).map_err(|error| misfit(&error))?;
+        let reference = learner.parameters().snapshot_with(reference).map_err(|error| misfit(&error))?;
         learner.set_reference(reference);
     }
     if state.journal.started {
         state.plane.scheduler.restart();
     }
     Ok((learner, state))
-}
-
-/// A version of a checkpoint, published again.
-fn published(
-    model: &LanguageModel,
-    version: Version,
-    tensors: Vec<(String, Tensor)>,
-) -> Result<Arc<Published>, TrainError> {
-    let parameters = model.decoder.layout().adopt(tensors, &Device::Cpu);
-    let parameters = parameters.and_then(|parameters| parameters.deep_copy(&Device::Cpu));
-    let parameters = parameters.map_err(|error| TrainError::Checkpoint(error.to_string()))?;
-    Ok(Arc::new(Published { version, parameters, normalizer: None }))
 }
 
 /// Books what the checkpoint's ledger calls live or buffered but its contents do not bring back.
@@ -329,12 +345,14 @@ fn write_off_lost(ledger: &Ledger, state: &TokenRunState) {
 /// # Errors
 /// When there is none, or it does not fit the model.
 pub fn load_token_parameters(
-    run_dir: &std::path::Path,
+    run_dir: &Path,
     model: &LanguageModel,
 ) -> Result<(Version, Parameters), TrainError> {
     let checkpoint = load(&CheckpointReader::new(run_dir.join(RunDir::CHECKPOINTS)))?
         .ok_or_else(|| TrainError::Checkpoint(format!("no checkpoint in {}", run_dir.display())))?;
-    let adopt = || model.decoder.layout().adopt(checkpoint.parameters, &Device::Cpu)?.deep_copy(&Device::Cpu);
-    let parameters = adopt().map_err(|error| TrainError::Checkpoint(error.to_string()))?;
+    let all = checkpoint.parameters.into_iter().chain(frozen::read(run_dir)?).collect();
+    let adopt = || model.decoder.layout().adopt(all, &Device::Cpu)?.to_variables_where(|_| false);
+    // Nothing of it is trained here, so that weights are laid out once.
+    let (_, parameters) = adopt().map_err(|error| misfit(&error))?;
     Ok((checkpoint.state.learner.version, parameters))
 }

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::conversation::Conversation;
+use super::reward_model::RewardModelConfig;
 use crate::env::task::{self, Completion, GradeError, Task, Turn};
 use crate::trajectory::{Finish, Reward, Trajectory};
 
@@ -26,11 +27,13 @@ pub struct GradingConfig {
     pub threads: usize,
     /// Longest time a grader may take for an answer, seconds; then the answer counts as not graded.
     pub timeout_seconds: f64,
+    /// A reward model that grades in place of the task, or beside it. Absent: the task's own grade alone.
+    pub reward_model: Option<RewardModelConfig>,
 }
 
 impl Default for GradingConfig {
     fn default() -> Self {
-        Self { threads: 1, timeout_seconds: 30.0 }
+        Self { threads: 1, timeout_seconds: 30.0, reward_model: None }
     }
 }
 

@@ -1,12 +1,14 @@
 //! The language model of a run: tokenizer, architecture, and where its first parameters come from.
 //!
-//! What it takes to use a run's checkpoints later stands in the run directory, in `model/`: the files of the tokenizer
-//! and the shape of the decoder, so that a run can be evaluated and talked to without the model it started from.
+//! What it takes to use a run's checkpoints later stands in the run directory, in `model/`: the files of the tokenizer,
+//! the shape of the decoder and of its adapters, and the parameters that are not trained
+//! ([`frozen`](super::frozen)), so that a run can be evaluated and talked to without the model it started from.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::Device;
+use serde::de::DeserializeOwned;
 
 use crate::actors::train_error::TrainError;
 use crate::codec::write_atomically;
@@ -14,7 +16,7 @@ use crate::config::TokenConfig;
 use crate::env::task::Task;
 use crate::generate::{Detokenizer, Stops};
 use crate::policy::pretrained::{self, LoadOptions};
-use crate::policy::{Decoder, DecoderConfig, Parameters, Tokenizer};
+use crate::policy::{Decoder, DecoderConfig, LoraConfig, Parameters, Tokenizer};
 
 /// See the module's documentation.
 pub struct LanguageModel {
@@ -39,6 +41,7 @@ impl LanguageModel {
     /// Folder of a run directory.
     pub const FOLDER: &'static str = "model";
     const SHAPE: &'static str = "decoder.json";
+    const ADAPTERS: &'static str = "adapters.json";
 
     /// The model that a configuration names, or one from scratch for the characters of a task.
     ///
@@ -59,13 +62,18 @@ impl LanguageModel {
             let context = config.model.context.unwrap_or(config.model.decoder.context);
             let vocabulary = tokenizer.vocabulary_size();
             let shape = DecoderConfig { vocabulary, context, value_head, ..config.model.decoder.clone() };
-            let decoder = Decoder::new(shape, &Device::Cpu).map_err(|error| refuse(&error))?;
+            let decoder = Decoder::with_adapters(shape, config.model.adapters.as_ref(), &Device::Cpu)
+                .map_err(|error| refuse(&error))?;
             return Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: None });
         };
-        let path = expand(path).map_err(|why| refuse(&why))?;
+        let path = expand("model.path", path).map_err(|why| refuse(&why))?;
         let options = LoadOptions { context: config.model.context, value_head, seed: config.seed };
-        let pretrained::Pretrained { decoder, parameters, tokenizer } =
-            pretrained::load(&path, options, &Device::Cpu).map_err(|error| refuse(&error))?;
+        let pretrained = pretrained::load(&path, options, &Device::Cpu).map_err(|error| refuse(&error))?;
+        let pretrained = match &config.model.adapters {
+            Some(adapters) => pretrained.adapted(adapters, config.seed).map_err(|error| refuse(&error))?,
+            None => pretrained,
+        };
+        let pretrained::Pretrained { decoder, parameters, tokenizer } = pretrained;
         Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: Some(parameters) })
     }
 
@@ -77,14 +85,23 @@ impl LanguageModel {
         let folder = run_dir.join(Self::FOLDER);
         let refuse = |error: &dyn std::fmt::Display| TrainError::Model(error.to_string());
         let path = folder.join(Self::SHAPE);
-        let text = std::fs::read_to_string(&path).map_err(|error| {
-            refuse(&format!("cannot read {}: {error}; is this the directory of a token run?", path.display()))
+        let shape: Option<DecoderConfig> = read_json(&path)?;
+        let shape = shape.ok_or_else(|| {
+            refuse(&format!("{} is not there; is this the directory of a token run?", path.display()))
         })?;
-        let shape: DecoderConfig =
-            serde_json::from_str(&text).map_err(|error| refuse(&format!("{}: {error}", path.display())))?;
+        let adapters = Self::adapters_of_run(run_dir)?;
         let tokenizer = Tokenizer::from_folder(&folder).map_err(|error| refuse(&error))?;
-        let decoder = Decoder::new(shape, &Device::Cpu).map_err(|error| refuse(&error))?;
+        let decoder =
+            Decoder::with_adapters(shape, adapters.as_ref(), &Device::Cpu).map_err(|error| refuse(&error))?;
         Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: None })
+    }
+
+    /// The adapters of the model that a run directory describes.
+    ///
+    /// # Errors
+    /// When their description is damaged.
+    pub fn adapters_of_run(run_dir: &Path) -> Result<Option<LoraConfig>, TrainError> {
+        read_json(&run_dir.join(Self::FOLDER).join(Self::ADAPTERS))
     }
 
     /// Parameters of version 0.
@@ -120,6 +137,11 @@ impl LanguageModel {
         std::fs::create_dir_all(&folder).map_err(|error| refuse(&error))?;
         let shape = serde_json::to_string_pretty(self.decoder.config()).map_err(|error| refuse(&error))?;
         write_atomically(&folder.join(Self::SHAPE), shape.as_bytes()).map_err(|error| refuse(&error))?;
+        if let Some(adapters) = self.decoder.adapters() {
+            let adapters = serde_json::to_string_pretty(adapters).map_err(|error| refuse(&error))?;
+            write_atomically(&folder.join(Self::ADAPTERS), adapters.as_bytes())
+                .map_err(|error| refuse(&error))?;
+        }
         for (name, bytes) in self.tokenizer.to_files().map_err(|error| refuse(&error))? {
             write_atomically(&folder.join(name), &bytes).map_err(|error| refuse(&error))?;
         }
@@ -127,12 +149,22 @@ impl LanguageModel {
     }
 }
 
-/// Fills in `~` and `${NAME}` at the beginning of a path.
-fn expand(path: &Path) -> Result<PathBuf, String> {
+/// What a JSON file holds; `None` when there is none.
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, TrainError> {
+    let refuse = |error: &dyn std::fmt::Display| TrainError::Model(format!("{}: {error}", path.display()));
+    match std::fs::read_to_string(path) {
+        Ok(text) => serde_json::from_str(&text).map(Some).map_err(|error| refuse(&error)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(refuse(&error)),
+    }
+}
+
+/// Fills in `~` and `${NAME}` at the beginning of a path, the value of a setting.
+pub(super) fn expand(setting: &str, path: &Path) -> Result<PathBuf, String> {
     let Some(text) = path.to_str() else { return Ok(path.to_owned()) };
     let variable = |name: &str| {
         std::env::var(name)
-            .map_err(|_| format!("model.path = \"{text}\": the environment has no variable {name}"))
+            .map_err(|_| format!("{setting} = \"{text}\": the environment has no variable {name}"))
     };
     if let Some(rest) = text.strip_prefix("~/") {
         return Ok(Path::new(&variable("HOME")?).join(rest));
@@ -150,11 +182,13 @@ mod tests {
     #[test]
     fn a_path_may_begin_with_the_home_directory_or_a_variable() {
         let home = std::env::var("HOME").unwrap();
-        assert_eq!(expand(Path::new("~/models/a")).unwrap(), Path::new(&home).join("models/a"));
-        assert_eq!(expand(Path::new("${HOME}/a")).unwrap(), PathBuf::from(format!("{home}/a")));
-        assert_eq!(expand(Path::new("plain/~/a")).unwrap(), Path::new("plain/~/a"));
+        assert_eq!(expand("model.path", Path::new("~/models/a")).unwrap(), Path::new(&home).join("models/a"));
+        assert_eq!(expand("model.path", Path::new("${HOME}/a")).unwrap(), PathBuf::from(format!("{home}/a")));
+        assert_eq!(expand("model.path", Path::new("plain/~/a")).unwrap(), Path::new("plain/~/a"));
         assert!(
-            expand(Path::new("${NO_SUCH_VARIABLE_HERE}/a")).unwrap_err().contains("NO_SUCH_VARIABLE_HERE")
+            expand("model.path", Path::new("${NO_SUCH_VARIABLE_HERE}/a"))
+                .unwrap_err()
+                .contains("NO_SUCH_VARIABLE_HERE")
         );
     }
 }

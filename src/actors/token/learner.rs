@@ -13,8 +13,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use candle_core::Device;
-
 use self::report::Totals;
 use super::demonstrations::Demonstrations;
 use super::journal::TokenJournal;
@@ -182,7 +180,7 @@ impl TokenLearnerRole {
     fn published(&self) -> candle_core::Result<Published> {
         Ok(Published {
             version: self.learner.version(),
-            parameters: self.learner.parameters().deep_copy(&Device::Cpu)?,
+            parameters: self.learner.parameters().snapshot()?,
             normalizer: None,
         })
     }

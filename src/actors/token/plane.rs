@@ -191,6 +191,11 @@ impl Plane {
         self.generators
     }
 
+    /// Nothing more comes: gives up what had ended of groups that are not complete, each member for its own reason.
+    pub fn close(&self) {
+        self.lock().open.clear();
+    }
+
     /// A member has ended. The group that it completes goes to the learner, or is dropped.
     pub fn ended(&self, mut ended: Ended) {
         let mut state = self.lock();

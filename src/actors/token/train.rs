@@ -131,6 +131,7 @@ fn conclude(
         role.finish()?;
     }
     // What the learner still held was booked when it went; what is left belongs to threads left behind.
+    run.plane.close();
     run.ledger.close();
     let ledger = run.ledger.snapshot();
     run.metrics.observe_ledger(&ledger);

@@ -86,6 +86,9 @@ pub enum GradeError {
     /// The problem's own reference answer or data cannot be used.
     #[error("reference of the problem cannot be used: {0}")]
     Reference(String),
+    /// A reward model could not score the answer.
+    #[error("reward model failed: {0}")]
+    RewardModel(String),
     /// Grading took longer than allowed.
     #[error("grading took longer than allowed")]
     TimedOut,
@@ -95,12 +98,13 @@ pub enum GradeError {
 }
 
 impl GradeError {
-    /// The kind of failure as a metric label; one of four.
+    /// The kind of failure as a metric label; one of five.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Verifier(_) => "verifier",
             Self::Reference(_) => "reference",
+            Self::RewardModel(_) => "reward_model",
             Self::TimedOut => "timed_out",
             Self::Panicked(_) => "panicked",
         }

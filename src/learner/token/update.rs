@@ -15,7 +15,7 @@ mod prepare;
 
 use std::sync::Arc;
 
-use candle_core::{Device, Var};
+use candle_core::{Tensor, Var};
 use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,9 @@ use super::settings::TokenLearnerConfig;
 use crate::learner::LearnerError;
 use crate::learner::optimizer::{Optimizer, OptimizerError};
 use crate::ops::with_threads;
-use crate::policy::{Decoder, Gradients, Packing, Parameters, ScoreGradients, Scores, TrainingPass};
+use crate::policy::{
+    Decoder, Gradients, NamePatterns, Packing, Parameters, ScoreGradients, Scores, TrainingPass,
+};
 use crate::random::{Stream, draw};
 use crate::trajectory::{Group, Version};
 
@@ -85,8 +87,8 @@ enum Stopped {
 type Attempt<T> = Result<Result<T, Stopped>, LearnerError>;
 
 impl TokenLearner {
-    /// A learner at version 0, or, with `state`, at a later one whose optimiser state is loaded next. `temperature` is
-    /// that of sampling.
+    /// A learner at version 0, or, with `state`, at a later one whose optimiser state is loaded next. `frozen` names
+    /// what is not trained; `temperature` is that of sampling.
     ///
     /// # Errors
     /// When a setting is out of range or memory is short.
@@ -95,10 +97,12 @@ impl TokenLearner {
         seed: u64,
         decoder: Arc<Decoder>,
         parameters: &Parameters,
+        frozen: &NamePatterns,
         temperature: f64,
         mut state: TokenLearnerState,
     ) -> Result<Self, LearnerError> {
-        let (variables, parameters) = parameters.to_variables()?;
+        let (variables, parameters) =
+            parameters.to_variables_where(|name| decoder.is_trained(name, frozen))?;
         let gradients = Gradients::new(&parameters)?;
         let optimizer = Optimizer::new(&config.optimizer, variables.clone())?;
         let name = |i| format!("learner {i}");
@@ -140,6 +144,21 @@ impl TokenLearner {
         &self.parameters
     }
 
+    /// Of parameters of this architecture, those that are trained here: what differs between versions.
+    #[must_use]
+    pub fn trained_of(&self, parameters: &Parameters) -> Vec<(String, Tensor)> {
+        let trained = |name: &str| self.variables.iter().any(|(variable, _)| variable == name);
+        let kept = parameters.iter().filter(|(name, _)| trained(name));
+        kept.map(|(name, tensor)| (name.to_owned(), tensor.detach())).collect()
+    }
+
+    /// Of the parameters, those that no update changes.
+    #[must_use]
+    pub fn frozen(&self) -> Vec<(String, Tensor)> {
+        let frozen = self.parameters.iter().filter(|(_, tensor)| !tensor.is_variable());
+        frozen.map(|(name, tensor)| (name.to_owned(), tensor.clone())).collect()
+    }
+
     /// The reference policy, where there is one.
     #[must_use]
     pub fn reference(&self) -> Option<&Parameters> {
@@ -168,7 +187,7 @@ impl TokenLearner {
     /// When memory is short.
     pub fn begin(&mut self) -> Result<(), LearnerError> {
         if self.needs().reference || self.config.reward_kl > 0.0 {
-            self.reference = Some(self.parameters.deep_copy(&Device::Cpu)?);
+            self.reference = Some(self.parameters.snapshot()?);
         }
         self.optimizer = Optimizer::new(&self.config.optimizer, self.variables.clone())?;
         Ok(())

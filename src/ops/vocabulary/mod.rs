@@ -16,6 +16,7 @@
 
 mod kernels;
 mod log_sum;
+mod restricted;
 
 use std::any::Any;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -38,6 +39,8 @@ use {
 };
 
 use kernels::{Differentiate, RowGradient, RowPart, Summarise};
+
+pub use restricted::{CandidateSets, candidate_log_prob};
 
 pub(super) use log_sum::{Blocks, CHUNK, LogSum, Part, inverse_temperature};
 

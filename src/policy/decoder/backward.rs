@@ -66,7 +66,7 @@ pub struct TrainingPass<'a> {
 /// What comes out for the predicted tokens of a pack, in the order of [`Pack::places`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scores {
-    /// Log-probability of each token, in nats.
+    /// Log-probability of each token, in nats, among the candidates that it was sampled from.
     pub log_probs: Vec<f32>,
     /// Entropy of the distribution that each token was drawn from, in nats.
     pub entropies: Vec<f32>,
@@ -173,7 +173,12 @@ impl<'a> Rows<'a> {
         let decoder = self.pass.decoder;
         let rows = Tensor::from_slice(&self.pack.rows, self.pack.rows.len(), x.device())?;
         let states = decoder.normed(parameters, &embedding(x, &rows)?)?;
-        let both = decoder.log_probs(parameters, &states, &self.pack.targets, self.pass.temperature)?;
+        let (targets, sets, temperature) = (&self.pack.targets, &self.pack.candidates, self.pass.temperature);
+        let both = if sets.is_empty() {
+            decoder.log_probs(parameters, &states, targets, temperature)?
+        } else {
+            decoder.candidate_log_probs(parameters, &states, targets, sets, temperature)?
+        };
         Ok(Heads { both, values: decoder.values(parameters, &states)? })
     }
 }
@@ -244,12 +249,15 @@ struct WayBack<'a> {
     /// The same without a graph.
     detached: Parameters,
     gradients: &'a Gradients,
+    /// The lowest layer that the gradient has to reach: what is frozen below it is run forward only.
+    lowest: usize,
 }
 
 impl<'a> WayBack<'a> {
     fn new(rows: Rows<'a>, parameters: &Parameters, gradients: &'a Gradients) -> Self {
         let detached = parameters.detached();
-        Self { rows, parameters: parameters.collecting(gradients.sums()), detached, gradients }
+        let lowest = rows.pass.decoder.lowest_trained(parameters);
+        Self { rows, parameters: parameters.collecting(gradients.sums()), detached, gradients, lowest }
     }
 
     /// Layers in the portions in which they are differentiated.
@@ -258,22 +266,24 @@ impl<'a> WayBack<'a> {
         (0..layers).step_by(stride).map(|first| first..layers.min(first + stride)).collect()
     }
 
-    /// What is kept of each portion, and the last layer's output.
+    /// What is kept of each portion that is differentiated, and the last layer's output.
     fn forward(&self) -> Result<(Vec<Run>, Tensor)> {
         let keep = self.rows.pass.checkpointing == Checkpointing::None;
         let mut x = self.rows.pass.decoder.embed(&self.detached, &self.rows.pack.tokens)?;
         let mut runs = Vec::new();
         for layers in self.portions() {
-            let (run, next) = if keep {
+            let differentiated = layers.end > self.lowest;
+            if differentiated && keep {
                 let graph = self.run(layers, &x)?;
-                let next = graph.output.detach();
-                (Run::Graph(graph), next)
+                x = graph.output.detach();
+                runs.push(Run::Graph(graph));
             } else {
                 let next = self.rows.layers(&self.detached, layers, &x)?;
-                (Run::Checkpoint { input: x }, next)
-            };
-            runs.push(run);
-            x = next;
+                let input = std::mem::replace(&mut x, next);
+                if differentiated {
+                    runs.push(Run::Checkpoint { input });
+                }
+            }
         }
         Ok((runs, x))
     }
@@ -287,7 +297,7 @@ impl<'a> WayBack<'a> {
 
     fn backward(&self, runs: Vec<Run>, input: &Var, loss: Tensor) -> Result<()> {
         let mut gradient = self.differentiate(loss, input)?;
-        for (layers, run) in self.portions().into_iter().zip(runs).rev() {
+        for (layers, run) in self.portions().into_iter().rev().zip(runs.into_iter().rev()) {
             let graph = match run {
                 Run::Graph(graph) => graph,
                 Run::Checkpoint { input } => self.run(layers, &input)?,

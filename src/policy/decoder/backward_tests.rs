@@ -210,7 +210,7 @@ fn frozen_parameters_get_no_gradient_and_do_not_change_that_of_others() {
     let decoder = decoder("everything");
     let parameters = parameters(&decoder);
     let all = gradients(&decoder, &parameters, &packs(1000), Checkpointing::PerLayer);
-    for pattern in ["layers.1.", "norm", "embed_tokens", "mlp.experts", "value_head"] {
+    for pattern in ["layers.1.", "layers.2.", "norm", "embed_tokens", "mlp.experts", "value_head"] {
         let (variables, some) = parameters.to_variables_where(|name| name.contains(pattern)).unwrap();
         let expected: Vec<Vec<f32>> = parameters
             .iter()
@@ -219,7 +219,14 @@ fn frozen_parameters_get_no_gradient_and_do_not_change_that_of_others() {
             .map(|(_, gradient)| gradient.clone())
             .collect();
         assert_eq!(variables.len(), expected.len());
-        assert_eq!(gradients(&decoder, &some, &packs(1000), Checkpointing::None), expected, "{pattern}");
+        for checkpointing in [
+            Checkpointing::None,
+            Checkpointing::PerLayer,
+            Checkpointing::Every(NonZeroUsize::new(2).unwrap()),
+        ] {
+            let found = gradients(&decoder, &some, &packs(1000), checkpointing);
+            assert_eq!(found, expected, "{pattern}, {checkpointing:?}");
+        }
     }
 }
 

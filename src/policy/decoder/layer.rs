@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
+use super::LAYERS;
 use super::config::DecoderConfig;
 use super::lora::{Adapter, LoraConfig, LoraTarget};
 use crate::ops::{
@@ -102,7 +103,7 @@ pub(super) struct Layer {
 
 impl Layer {
     pub(super) fn new(layout: &mut Layout, index: usize, config: &DecoderConfig) -> Self {
-        let prefix = format!("model.layers.{index}");
+        let prefix = format!("{LAYERS}{index}");
         let (width, head) = (config.width, config.head_size);
         let (queries, keys) = (config.heads * head, config.kv_heads * head);
         let norm = |layout: &mut Layout, name: &str, size: usize| {
@@ -170,7 +171,7 @@ impl Layer {
         }
         for (target, projection, shape) in projections {
             if lora.targets.contains(&target) {
-                let name = format!("model.layers.{index}.{}", target.path());
+                let name = format!("{LAYERS}{index}.{}", target.path());
                 projection.adapter = Some(Adapter::new(layout, &name, shape, lora));
             }
         }

@@ -92,6 +92,21 @@ impl LoraConfig {
     /// # Errors
     /// The first field that does not fit, and why.
     pub fn validate(&self, decoder: &DecoderConfig) -> std::result::Result<(), String> {
+        self.check_numbers()?;
+        if decoder.experts.is_some() && self.targets.iter().any(|target| target.in_feed_forward()) {
+            return Err(
+                "`targets` names projections of the feed-forward layer, which experts stand in for here"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks what can be told without the decoder.
+    ///
+    /// # Errors
+    /// The first field that is out of range, and why.
+    pub fn check_numbers(&self) -> std::result::Result<(), String> {
         if self.rank == 0 {
             return Err("`rank` must be at least 1".into());
         }
@@ -100,12 +115,6 @@ impl LoraConfig {
         }
         if self.targets.is_empty() {
             return Err("`targets` must name at least one projection".into());
-        }
-        if decoder.experts.is_some() && self.targets.iter().any(|target| target.in_feed_forward()) {
-            return Err(
-                "`targets` names projections of the feed-forward layer, which experts stand in for here"
-                    .into(),
-            );
         }
         Ok(())
     }

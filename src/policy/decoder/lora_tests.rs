@@ -43,6 +43,8 @@ fn only_adapters_are_trained_and_all_of_them() {
     let (variables, parameters) = every.to_variables_where(|name| decoder.is_trained(name, &frozen)).unwrap();
     assert!(variables.iter().all(|(name, _)| is_adapter(name) && !name.contains("layers.1.")));
     assert_eq!(variables.len(), 2 * 7 * 2);
+    // A value head is new: no pretrained one could be adapted.
+    assert!(decoder.is_trained("value_head.weight", &frozen));
     let sums = Gradients::new(&parameters).unwrap();
     let pass = TrainingPass { decoder: &decoder, temperature: 1.0, checkpointing: Checkpointing::PerLayer };
     let weigh = |scores: &Scores| {

@@ -30,8 +30,20 @@ pub use packed::{Pack, PackError, Packing, Place};
 
 use super::name_patterns::NamePatterns;
 use super::parameters::{Initializer, Layout, ParameterId, Parameters};
-use crate::ops::{Activation, WeightRef, embedding, linear, rms_norm, vocabulary_log_prob};
+use crate::ops::{
+    Activation, CandidateSets, WeightRef, candidate_log_prob, embedding, linear, rms_norm,
+    vocabulary_log_prob,
+};
 use layer::Layer;
+
+/// Name of the value head.
+pub(super) const VALUE_HEAD: &str = "value_head.weight";
+
+/// Name of the token embedding.
+const EMBEDDING: &str = "model.embed_tokens.weight";
+
+/// What the names of a layer's parameters begin with, before its index.
+const LAYERS: &str = "model.layers.";
 
 /// Standard deviation of initial embeddings.
 const INITIAL: f32 = 0.02;
@@ -94,16 +106,14 @@ impl Decoder {
         adapters.map_or(Ok(()), |lora| lora.validate(&config)).map_err(|why| refuse("adapters", why))?;
         let mut layout = Layout::default();
         let (vocabulary, width) = (config.vocabulary, config.width);
-        let tokens =
-            layout.add("model.embed_tokens.weight", &[vocabulary, width], Initializer::Normal(INITIAL));
+        let tokens = layout.add(EMBEDDING, &[vocabulary, width], Initializer::Normal(INITIAL));
         let mut layers: Vec<Layer> =
             (0..config.layers).map(|index| Layer::new(&mut layout, index, &config)).collect();
         let norm = layout.add("model.norm.weight", &[width], Initializer::Constant(1.0));
         let head = (!config.tied)
             .then(|| layout.add("lm_head.weight", &[vocabulary, width], Initializer::Normal(INITIAL)));
-        let value = config
-            .value_head
-            .then(|| layout.add("value_head.weight", &[1, width], Initializer::Constant(0.0)));
+        let value =
+            config.value_head.then(|| layout.add(VALUE_HEAD, &[1, width], Initializer::Constant(0.0)));
         if let Some(lora) = adapters {
             for (index, layer) in layers.iter_mut().enumerate() {
                 layer.adapt(&mut layout, index, &config, lora);
@@ -135,10 +145,24 @@ impl Decoder {
         self.adapters.as_ref()
     }
 
-    /// Whether the parameter of this name is trained: where there are adapters, they alone; and none that is frozen.
+    /// Whether the parameter of this name is trained: where there are adapters, they and the value head alone; and
+    /// none that is frozen.
     #[must_use]
     pub fn is_trained(&self, name: &str, frozen: &NamePatterns) -> bool {
-        (self.adapters.is_none() || lora::is_adapter(name)) && !frozen.matches(name)
+        let open = self.adapters.is_none() || lora::is_adapter(name) || name == VALUE_HEAD;
+        open && !frozen.matches(name)
+    }
+
+    /// The lowest layer with a variable among its parameters: 0 when the embedding is one, and the number of layers when
+    /// nothing but what comes after them is.
+    fn lowest_trained(&self, parameters: &Parameters) -> usize {
+        let layer = |name: &str| match name.strip_prefix(LAYERS).and_then(|rest| rest.split_once('.')) {
+            Some((index, _)) => index.parse().unwrap_or(0),
+            None if name == EMBEDDING => 0,
+            None => self.layers.len(),
+        };
+        let variables = parameters.iter().filter(|(_, tensor)| tensor.is_variable());
+        variables.map(|(name, _)| layer(name)).min().unwrap_or(self.layers.len())
     }
 
     /// Where it runs.
@@ -225,6 +249,23 @@ impl Decoder {
     ) -> Result<Tensor> {
         let targets = Tensor::from_slice(targets, targets.len(), states.device())?;
         vocabulary_log_prob(states, parameters.table(self.head.unwrap_or(self.tokens)), &targets, temperature)
+    }
+
+    /// [`Decoder::log_probs`] within the candidates that each target was sampled among; an empty set means all tokens.
+    ///
+    /// # Errors
+    /// When a shape does not fit, or a target is not among its candidates.
+    pub fn candidate_log_probs(
+        &self,
+        parameters: &Parameters,
+        states: &Tensor,
+        targets: &[u32],
+        sets: &CandidateSets,
+        temperature: f64,
+    ) -> Result<Tensor> {
+        let targets = Tensor::from_slice(targets, targets.len(), states.device())?;
+        let head = parameters.table(self.head.unwrap_or(self.tokens));
+        candidate_log_prob(states, head, &targets, sets.filled(self.config.vocabulary), temperature)
     }
 
     /// Values of hidden states, `[N]`; `None` without a value head.

@@ -9,6 +9,7 @@
 //! - every action of every trajectory is predicted by exactly one row of exactly one [`Pack`]; observations are
 //!   seen, not predicted; what follows the last action is left out;
 //! - a sequence is never split; a pack has no more rows than the budget unless it is one sequence that is longer;
+//! - an action that was sampled among some tokens only is predicted among the same ones;
 //! - a prompt is packed once for all its answers in a pack (with forced experts: for those that recorded the same
 //!   ones);
 //! - packs depend on the groups and settings only, and are of much the same size: longest first, each to the
@@ -18,7 +19,7 @@ use std::borrow::Borrow;
 
 use thiserror::Error;
 
-use crate::ops::Sequence;
+use crate::ops::{CandidateSets, Sequence};
 use crate::trajectory::{Group, Trajectory};
 
 /// What a pack may hold.
@@ -59,6 +60,8 @@ pub struct Pack {
     pub targets: Vec<u32>,
     /// Where that action is, `[P]`.
     pub places: Vec<Place>,
+    /// Tokens that each of them was sampled among, P sets, an empty one meaning all; no sets when none was restricted.
+    pub candidates: CandidateSets,
 }
 
 /// Why groups cannot be packed.
@@ -150,6 +153,9 @@ impl Packing {
         let packs = distribute(&sizes, self.rows).into_iter().map(|bin| {
             let mut pack = Pack::default();
             bin.into_iter().for_each(|part| pack.push(&parts[part], self.experts_per_row));
+            if pack.candidates.total() == 0 {
+                pack.candidates = CandidateSets::default();
+            }
             pack
         });
         Ok(packs.collect())
@@ -187,15 +193,22 @@ impl Packing {
         if trajectory.prompt != first.prompt {
             return Err(PackError::Prompt { group, member });
         }
-        let lengths = [
-            ("is_action", trajectory.is_action.len(), trajectory.tokens.len()),
-            ("experts", trajectory.experts.len(), (trajectory.len() - 1) * self.experts_per_row),
-        ];
-        for (array, found, expected) in lengths {
-            // Without forced experts it does not matter what was recorded.
-            if found != expected && (array != "experts" || self.experts_per_row > 0) {
-                return Err(PackError::Length { group, member, array, found, expected });
-            }
+        let length =
+            |array, found, expected| Err(PackError::Length { group, member, array, found, expected });
+        let (tokens, experts) = (trajectory.tokens.len(), trajectory.experts.len());
+        if trajectory.is_action.len() != tokens {
+            return length("is_action", trajectory.is_action.len(), tokens);
+        }
+        // Without forced experts it does not matter what was recorded.
+        let routed = (trajectory.len() - 1) * self.experts_per_row;
+        if self.experts_per_row > 0 && experts != routed {
+            return length("experts", experts, routed);
+        }
+        // Observations behind the last action need no set.
+        let (sets, actions) =
+            (trajectory.candidates.len(), trajectory.actions().last().map_or(0, |last| last + 1));
+        if sets > 0 && !(actions..=tokens).contains(&sets) {
+            return length("candidates", sets, tokens);
         }
         Ok(())
     }
@@ -246,6 +259,8 @@ impl Pack {
             for token in trajectory.actions() {
                 self.rows.push((rows.start + token) as u32);
                 self.targets.push(trajectory.tokens[token]);
+                let candidates = trajectory.candidates.get(token).map(Vec::as_slice).unwrap_or_default();
+                self.candidates.push(candidates.iter().copied());
                 self.places.push(Place { group: part.group, member: answer.member, token });
             }
             self.sequences.push(Sequence { prefix: prefix.clone(), rows });

@@ -51,8 +51,22 @@ fn a_prompt_is_packed_once_and_its_last_token_begins_each_answer() {
         rows: vec![2, 3, 4],
         targets: vec![10, 11, 20],
         places: vec![place(0, 0), place(0, 1), place(1, 0)],
+        candidates: CandidateSets::default(),
     };
     assert_eq!(packs, [expected]);
+}
+
+#[test]
+fn actions_are_predicted_among_the_candidates_that_they_were_sampled_among() {
+    let mut group = group(&[1], &[&[(10, true), (11, false), (12, true)], &[(20, true)]]);
+    group.members[0].candidates = vec![vec![9, 10], vec![], vec![12]];
+    let packs = pack(std::slice::from_ref(&group), 100);
+    let mut expected = CandidateSets::default();
+    [vec![9, 10], vec![12], vec![]].into_iter().for_each(|ids| expected.push(ids));
+    assert_eq!(packs[0].candidates, expected);
+    group.members[0].candidates.pop();
+    let error = Packing { rows: 100, experts_per_row: 0 }.pack(&[group]).unwrap_err().to_string();
+    assert!(error.contains("`candidates` has 2 entries"), "{error}");
 }
 
 #[test]

@@ -50,6 +50,14 @@ pub enum PretrainedError {
     /// A decoder for which there is no Hugging Face architecture.
     #[error("the model cannot be saved as a Hugging Face model: {0}")]
     NotPortable(String),
+    /// A text that the model cannot read whole.
+    #[error("a text of {length} tokens does not fit into a context of {context}")]
+    Length {
+        /// Tokens of the text.
+        length: usize,
+        /// Tokens that fit.
+        context: usize,
+    },
     /// The tokenizer's files.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

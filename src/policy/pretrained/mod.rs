@@ -13,6 +13,7 @@ mod error;
 mod fields;
 mod gguf;
 mod names;
+mod reward;
 mod rope;
 mod save;
 #[cfg(test)]
@@ -25,13 +26,12 @@ use candle_core::{Device, Tensor};
 
 pub use config::read_config;
 pub use error::PretrainedError;
-pub use save::save;
+pub use reward::RewardModel;
+pub use save::{save, save_adapters};
 
-use super::{Decoder, DecoderConfig, Parameters, Tokenizer};
+use super::decoder::VALUE_HEAD;
+use super::{Decoder, DecoderConfig, LoraConfig, Parameters, Tokenizer, lora};
 use weights::Weights;
-
-/// The decoder's parameter that no pretrained file has.
-const VALUE_HEAD: &str = "value_head.weight";
 
 /// Where a saved model keeps it.
 const VALUE_HEAD_FILE: &str = "value_head.safetensors";
@@ -80,6 +80,21 @@ pub fn load(path: &Path, options: LoadOptions, device: &Device) -> Result<Pretra
         }
         Ok(named)
     })
+}
+
+impl Pretrained {
+    /// The same model with new adapters beside its projections.
+    ///
+    /// # Errors
+    /// When their settings do not fit the model.
+    pub fn adapted(self, adapters: &LoraConfig, seed: u64) -> Result<Self, PretrainedError> {
+        let Self { decoder, parameters, tokenizer } = self;
+        let device = decoder.device().clone();
+        let decoder = Decoder::with_adapters(decoder.config().clone(), Some(adapters), &device)?;
+        let base = parameters.iter().map(|(name, tensor)| (name.to_owned(), tensor.clone())).collect();
+        let parameters = lora::adopt(decoder.layout(), base, None, seed, &device)?;
+        Ok(Self { decoder, parameters, tokenizer })
+    }
 }
 
 impl LoadOptions {

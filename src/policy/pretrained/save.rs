@@ -14,10 +14,10 @@ use safetensors::Dtype;
 use serde_json::{Value, json};
 
 use super::{PretrainedError, VALUE_HEAD, VALUE_HEAD_FILE, config, names};
-use crate::policy::{Decoder, Parameters, Tokenizer};
+use crate::policy::{Decoder, Parameters, Tokenizer, lora};
 
-/// Writes a model as a folder that [`load`](super::load) and `transformers` read: weights in f32, configuration,
-/// tokenizer and chat template.
+/// Writes a model as a folder that [`load`](super::load) and `transformers` read: weights in f32, with adapters put into
+/// them, configuration, tokenizer and chat template.
 ///
 /// # Errors
 /// When `folder` exists and is not empty, no Hugging Face architecture has the decoder's switches, or the file system
@@ -32,6 +32,64 @@ pub fn save(
     let ids = special_ids(tokenizer);
     settings.extend(ids.clone());
     let generation: serde_json::Map<String, Value> = ids.into_iter().collect();
+    let weights = match decoder.adapters() {
+        Some(adapters) => lora::merged(parameters, adapters)?,
+        None => parameters.iter().map(|(name, tensor)| (name.to_owned(), tensor.detach())).collect(),
+    };
+    write_folder(folder, |temporary| {
+        write(&temporary.join("config.json"), &pretty(&settings))?;
+        write(&temporary.join("generation_config.json"), &pretty(&generation))?;
+        for (name, bytes) in tokenizer.to_files()? {
+            write(&temporary.join(name), &bytes)?;
+        }
+        write_weights(temporary, &weights)
+    })
+}
+
+/// Writes a model's adapters alone, as a folder that Hugging Face's peft puts on top of the model they were made for.
+///
+/// # Errors
+/// When the decoder has no adapters; else as for [`save`].
+pub fn save_adapters(
+    folder: &Path,
+    decoder: &Decoder,
+    parameters: &Parameters,
+    base: Option<&Path>,
+) -> Result<(), PretrainedError> {
+    let Some(adapters) = decoder.adapters() else {
+        return Err(PretrainedError::NotPortable("it has no adapters to save alone".into()));
+    };
+    let settings = json!({
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": adapters.rank,
+        "lora_alpha": adapters.alpha,
+        "lora_dropout": 0.0,
+        "target_modules": adapters.targets,
+        "bias": "none",
+        "fan_in_fan_out": false,
+        "inference_mode": true,
+        "init_lora_weights": true,
+        "use_rslora": false,
+        "modules_to_save": null,
+    });
+    let views = lora::to_peft(parameters)
+        .into_iter()
+        .map(|(name, tensor)| Ok((name, View(tensor.to_device(&Device::Cpu)?.to_dtype(DType::F32)?))))
+        .collect::<Result<Vec<_>, PretrainedError>>()?;
+    write_folder(folder, |temporary| {
+        let path = temporary.join("adapter_config.json");
+        write(&path, format!("{settings:#}\n").as_bytes())?;
+        write_tensors(&temporary.join("adapter_model.safetensors"), &path, views)
+    })
+}
+
+/// Makes a folder that is whole or not there.
+fn write_folder(
+    folder: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), PretrainedError>,
+) -> Result<(), PretrainedError> {
     let occupied = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
     if occupied {
         return Err(PretrainedError::file(folder, "exists already: choose another folder or remove it"));
@@ -44,12 +102,7 @@ pub fn save(
     }
     fs::create_dir_all(&temporary).map_err(PretrainedError::io("create", &temporary))?;
     let written = (|| {
-        write(&temporary.join("config.json"), &pretty(&settings))?;
-        write(&temporary.join("generation_config.json"), &pretty(&generation))?;
-        for (name, bytes) in tokenizer.to_files()? {
-            write(&temporary.join(name), &bytes)?;
-        }
-        write_weights(&temporary, parameters)?;
+        fill(&temporary)?;
         flush(&temporary)?;
         fs::rename(&temporary, folder).map_err(PretrainedError::io("rename to its final name", folder))?;
         match folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -105,9 +158,9 @@ impl safetensors::View for View {
     }
 }
 
-fn write_weights(folder: &Path, parameters: &Parameters) -> Result<(), PretrainedError> {
+fn write_weights(folder: &Path, weights: &[(String, Tensor)]) -> Result<(), PretrainedError> {
     let (mut views, mut value) = (Vec::new(), Vec::new());
-    for (name, tensor) in parameters.iter() {
+    for (name, tensor) in weights {
         let tensor = tensor.detach().to_device(&Device::Cpu)?.to_dtype(DType::F32)?;
         if name == VALUE_HEAD {
             value.push((name.to_owned(), View(tensor)));
@@ -119,16 +172,18 @@ fn write_weights(folder: &Path, parameters: &Parameters) -> Result<(), Pretraine
             views.push((name.to_owned(), View(tensor)));
         }
     }
-    write_tensors(&folder.join("model.safetensors"), views)?;
-    if value.is_empty() { Ok(()) } else { write_tensors(&folder.join(VALUE_HEAD_FILE), value) }
+    let beside = folder.join("config.json");
+    write_tensors(&folder.join("model.safetensors"), &beside, views)?;
+    if value.is_empty() { Ok(()) } else { write_tensors(&folder.join(VALUE_HEAD_FILE), &beside, value) }
 }
 
-fn write_tensors(path: &Path, views: Vec<(String, View)>) -> Result<(), PretrainedError> {
+/// Whoever may read the file `beside` may read this one.
+fn write_tensors(path: &Path, beside: &Path, views: Vec<(String, View)>) -> Result<(), PretrainedError> {
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     safetensors::serialize_to_file(views, Some(metadata), path)
         .map_err(|error| PretrainedError::file(path, format!("cannot be written: {error}")))?;
-    // The library makes a private file; who may read the others may read this one.
-    let permissions = fs::metadata(path.with_file_name("config.json")).map(|metadata| metadata.permissions());
+    // The library makes a private file.
+    let permissions = fs::metadata(beside).map(|metadata| metadata.permissions());
     permissions
         .and_then(|permissions| fs::set_permissions(path, permissions))
         .map_err(PretrainedError::io("set the permissions of", path))?;

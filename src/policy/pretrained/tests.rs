@@ -6,7 +6,7 @@ use candle_core::{DType, Device, Tensor};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::policy::{ExpertsConfig, RopeScaling};
+use crate::policy::{ExpertsConfig, LoraTarget, RopeScaling};
 
 const ALPHABET: &str = "0123456789+=";
 
@@ -383,4 +383,49 @@ fn a_tokenizer_larger_than_the_embedding_is_refused() {
     }
     let error = read(&path).unwrap_err().to_string();
     assert!(error.contains("the tokenizer has 20 tokens, the model has embeddings for 18"), "{error}");
+}
+
+#[test]
+fn adapters_are_put_into_the_weights_of_a_saved_model_or_saved_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, base) = saved(&tiny(), folder.path());
+    let adapters = LoraConfig { rank: 2, alpha: 3.0, targets: vec![LoraTarget::Value, LoraTarget::Down] };
+    let model = read(&path).unwrap().adapted(&adapters, 5).unwrap();
+    // B starts at zero, and so would what is put in.
+    let named = model.parameters.iter().map(|(name, tensor)| {
+        let tensor = if lora::is_adapter(name) { (tensor + 0.5).unwrap() } else { tensor.clone() };
+        (name.to_owned(), tensor)
+    });
+    let parameters = model.decoder.layout().adopt(named.collect(), &Device::Cpu).unwrap();
+    let whole = folder.path().join("whole");
+    save(&whole, &model.decoder, &parameters, &model.tokenizer).unwrap();
+    let whole = read(&whole).unwrap();
+    assert_eq!(whole.decoder.config(), &tiny());
+    for ((name, before), (_, after)) in bits(&base).iter().zip(bits(&whole.parameters)) {
+        let adapted = name.contains("v_proj") || name.contains("down_proj");
+        assert_eq!(before != &after, adapted, "{name}");
+    }
+
+    let alone = folder.path().join("alone");
+    save_adapters(&alone, &model.decoder, &parameters, Some(Path::new("some/model"))).unwrap();
+    assert_eq!(names(&alone), ["adapter_config.json", "adapter_model.safetensors"]);
+    let settings: Value =
+        serde_json::from_slice(&fs::read(alone.join("adapter_config.json")).unwrap()).unwrap();
+    assert_eq!(settings["r"], 2);
+    assert_eq!(settings["target_modules"], json!(["v_proj", "down_proj"]));
+    let file = alone.join("adapter_model.safetensors");
+    let tensors = candle_core::safetensors::load(file, &Device::Cpu).unwrap();
+    assert_eq!(tensors.len(), 2 * 2 * 2);
+    let adopted = lora::adopt(
+        model.decoder.layout(),
+        base.iter().map(|(name, tensor)| (name.to_owned(), tensor.clone())).collect(),
+        Some(tensors.into_iter().collect()),
+        0,
+        &Device::Cpu,
+    );
+    assert_eq!(bits(&adopted.unwrap()), bits(&parameters));
+
+    let plain = read(&path).unwrap();
+    let error = save_adapters(&folder.path().join("none"), &plain.decoder, &plain.parameters, None);
+    assert!(error.unwrap_err().to_string().contains("no adapters"));
 }

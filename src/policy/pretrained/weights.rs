@@ -149,7 +149,8 @@ impl Weights {
         }
     }
 
-    fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, PretrainedError> {
+    /// One tensor, as f32 on the CPU; it is no longer among those that are left.
+    pub(super) fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, PretrainedError> {
         match self.places.remove(name) {
             Some(shard) => self.shards[shard].tensor(name, shape),
             None => Err(PretrainedError::tensor(&self.listing, name, "is missing")),

@@ -6,6 +6,7 @@
 
 use prometheus::{Counter, Histogram, IntCounter, IntCounterVec};
 
+use super::label_set::LabelSet;
 use super::learner::{LearnerMetrics, UpdateGauge};
 use super::ledger::LedgerMetrics;
 use super::queue::QueueMetrics;
@@ -82,6 +83,7 @@ pub struct TokenMetrics {
     instruments: Registrar,
     generation: Generation,
     trajectories: IntCounterVec,
+    sources: LabelSet,
     /// Lengths of graded responses, in tokens.
     pub response_length: Histogram,
     /// Time that grading a trajectory took, in seconds.
@@ -167,7 +169,12 @@ impl TokenMetrics {
         declare_build_info(&mut r);
         Self {
             generation: Generation::declare(&mut r),
-            trajectories: r.counters("trajectories_total", "Trajectories graded.", &["source"]),
+            trajectories: r.counters(
+                "trajectories_total",
+                "Trajectories graded, from the first 32 sources by name, from all others as `other`.",
+                &["source"],
+            ),
+            sources: LabelSet::default(),
             response_length: r.histogram(
                 "response_length_tokens",
                 "Lengths of graded responses.",
@@ -221,10 +228,11 @@ impl TokenMetrics {
         }
     }
 
-    /// Counts a graded trajectory. `source` names the task's data set, `length` is that of the response in tokens, and
+    /// Counts a graded trajectory. `source` names the task's data set (a dataset may have thousands: those after the
+    /// first [`LabelSet::MOST`] that were seen are counted as [`LabelSet::OTHER`]), `length` is that of the response in tokens, and
     /// `seconds` the time that grading took.
     pub fn record_graded(&self, source: &str, length: usize, seconds: f64) {
-        self.trajectories.with_label_values(&[source]).inc();
+        self.trajectories.with_label_values(&[self.sources.label(source)]).inc();
         self.response_length.observe(length as f64);
         self.grading_seconds.observe(seconds);
     }
@@ -298,6 +306,22 @@ mod tests {
         assert_eq!(value(&metrics, "forebay_response_length_tokens_bucket{le=\"128\"}"), Some(0.0));
         assert_eq!(value(&metrics, "forebay_grading_seconds_count"), Some(1.0));
         assert_eq!(value(&metrics, "forebay_grading_errors_total{kind=\"timeout\"}"), Some(1.0));
+    }
+
+    #[test]
+    fn the_first_sources_have_names_and_all_others_one_together() {
+        let metrics = TokenMetrics::new("arithmetic");
+        for round in 0..2 {
+            for source in 0..LabelSet::MOST + 7 {
+                metrics.record_graded(&format!("source {}", source + round), 1, 0.0);
+            }
+        }
+        let count =
+            |source: &str| value(&metrics, &format!("forebay_trajectories_total{{source=\"{source}\"}}"));
+        assert_eq!(count("source 0"), Some(1.0));
+        assert_eq!(count("source 31"), Some(2.0));
+        assert_eq!(count("source 32"), None);
+        assert_eq!(count(LabelSet::OTHER), Some(7.0 + 8.0));
     }
 
     #[test]

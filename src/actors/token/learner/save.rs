@@ -55,21 +55,20 @@ impl Learning for TokenLearnerRole {
         let tensors = |named: &[(String, Tensor)]| {
             codec::tensors_to_bytes(named, &BTreeMap::new()).map_err(|e| failed(&e))
         };
-        let detached = |parameters: &Parameters| -> Vec<(String, Tensor)> {
-            parameters.iter().map(|(name, tensor)| (name.to_owned(), tensor.detach())).collect()
-        };
         let optimizer = self.learner.optimizer().state().map_err(LearnerError::from)?;
+        // What is not trained is in the run directory once, for all checkpoints.
+        let trained = |parameters: &Parameters| self.learner.trained_of(parameters);
         let mut contents = vec![
             (files::STATE.to_owned(), codec::encode(TOKEN_RUN_STATE, &state).map_err(|e| failed(&e))?),
-            (files::PARAMETERS.to_owned(), tensors(&detached(self.learner.parameters()))?),
+            (files::PARAMETERS.to_owned(), tensors(&trained(self.learner.parameters()))?),
             (files::OPTIMIZER.to_owned(), tensors(&optimizer)?),
         ];
         if let Some(reference) = self.learner.reference() {
-            contents.push((own_files::REFERENCE.to_owned(), tensors(&detached(reference))?));
+            contents.push((own_files::REFERENCE.to_owned(), tensors(&trained(reference))?));
         }
         for published in &older {
             let name = own_files::older(published.version);
-            contents.push((name, tensors(&detached(&published.parameters))?));
+            contents.push((name, tensors(&trained(&published.parameters))?));
         }
         let best = self.run.config.checkpoint.best && self.journal.rewards.is_best();
         self.store.save(version.0, &contents, best).map_err(|e| failed(&e))?;
