@@ -176,20 +176,10 @@ impl CustomOp2 for Sum {
 #[must_use]
 pub struct Tape(Vec<Entry>);
 
-/// Takes the record of this thread away again, also when the work panics, and puts back one that was there before.
-struct Recording(Option<Vec<Entry>>);
+/// The record that there was before, put back when this goes, also when the work panics.
+struct Before(Option<Vec<Entry>>);
 
-impl Recording {
-    fn begin() -> Self {
-        Self(RECORD.replace(Some(Vec::new())))
-    }
-
-    fn end(self) -> Vec<Entry> {
-        RECORD.with_borrow_mut(Option::take).unwrap_or_default()
-    }
-}
-
-impl Drop for Recording {
+impl Drop for Before {
     fn drop(&mut self) {
         RECORD.set(self.0.take());
     }
@@ -201,9 +191,9 @@ impl Tape {
     /// # Errors
     /// When `work` fails.
     pub fn record(work: impl FnOnce() -> Result<Tensor>) -> Result<(Tensor, Self)> {
-        let recording = Recording::begin();
+        let _before = Before(RECORD.replace(Some(Vec::new())));
         let result = work()?;
-        Ok((result, Self(recording.end())))
+        Ok((result, Self(RECORD.take().unwrap_or_default())))
     }
 
     /// The gradients of the variables that `output` was made of, by tensor, from that of `output`; `None` when the
