@@ -343,9 +343,12 @@ fn bytes(parameters: &Parameters) -> Vec<(String, Vec<u32>)> {
     named.map(|(name, t)| (name.to_owned(), values(t).into_iter().map(f32::to_bits).collect())).collect()
 }
 
+/// Settings, and whether the parameter of a name is trained under them.
+type Kind = (&'static [&'static str], fn(&str) -> bool);
+
 #[test]
 fn only_what_is_to_be_trained_changes_and_only_that_is_in_checkpoints() {
-    let trained: [(&[&str], fn(&str) -> bool); 4] = [
+    let trained: [Kind; 4] = [
         (&[], |_| true),
         (&[ADAPTERS], |name| name.contains("lora_")),
         (&[FROZEN], |name| !name.contains("embed_tokens") && !name.contains("layers.0.")),
@@ -433,7 +436,7 @@ fn a_reward_model_grades_in_place_of_the_task_and_what_it_cannot_read_is_no_rewa
     };
     let decoder = Decoder::new(shape, &device).unwrap();
     pretrained::save(&path, &decoder, &decoder.layout().initialize(1, &device).unwrap(), &tokenizer).unwrap();
-    let model = format!("grading.reward_model={{ path = {path:?}, scale = 0.01, context = 12 }}");
+    let model = format!("grading.reward_model={{ path = {path:?}, scale = 0.01, context = 9 }}");
     // Without a head it is a model, but no reward model.
     let refused =
         train(&dir.path().join("run"), &TaskRegistry::builtin(), &[&model, "stop.updates=1"], true, false);
@@ -453,7 +456,7 @@ fn a_reward_model_grades_in_place_of_the_task_and_what_it_cannot_read_is_no_rewa
         let summary = train(&run, &TaskRegistry::builtin(), &changes, serial, false).unwrap();
         assert_eq!(summary.status, RunOutcome::Completed, "{}", summary.cause);
         assert_books(&summary);
-        // A prompt of three characters and an answer of six do not fit into twelve tokens with their marks.
+        // A prompt of three characters and an answer of two do not fit into nine tokens with their marks.
         let lost =
             summary.ledger.dropped.iter().find(|(reason, _)| reason.as_str() == "grading_failed").unwrap();
         assert_eq!(lost.1.trajectories, summary.grading_errors);

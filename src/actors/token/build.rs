@@ -103,6 +103,7 @@ pub(super) fn build(
         model.decoder.config().context,
         prompts.clone(),
     );
+    let is_new = checkpoint.is_none();
     let (learner, mut state) = match checkpoint {
         None => fresh(&config, &mut model, &prompts)?,
         Some(checkpoint) => resumed(&config, &model, checkpoint, run_dir.path())?,
@@ -115,7 +116,9 @@ pub(super) fn build(
     prompts.resume(state.plane.prompts).map_err(|error| TrainError::Checkpoint(error.to_string()))?;
     run_dir.write_config(&config)?;
     model.save_description(run_dir.path())?;
-    frozen::write(run_dir.path(), &learner.frozen())?;
+    if is_new {
+        frozen::write(run_dir.path(), &learner.frozen())?;
+    }
 
     let ledger = Ledger::resume(state.ledger.clone());
     write_off_lost(&ledger, &state);

@@ -33,18 +33,21 @@ fn checksum(named: &[(String, Tensor)]) -> candle_core::Result<String> {
     Ok(format!("{sum:08x}"))
 }
 
-/// Writes the parameters that are not trained, if there are any.
+/// Writes the parameters that are not trained; without any there is no file, also not an earlier one.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// When the file cannot be written or removed.
 pub(super) fn write(run_dir: &Path, named: &[(String, Tensor)]) -> Result<(), TrainError> {
-    if named.is_empty() {
-        return Ok(());
-    }
     let path = path(run_dir);
     let refuse = |error: &dyn std::fmt::Display| {
         TrainError::Model(format!("cannot write {}: {error}", path.display()))
     };
+    if named.is_empty() {
+        return match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(refuse(&error)),
+            _ => Ok(()),
+        };
+    }
     let sum = checksum(named).map_err(|error| refuse(&error))?;
     let metadata = BTreeMap::from([(CHECKSUM.to_owned(), sum)]);
     let bytes = tensors_to_bytes(named, &metadata).map_err(|error| refuse(&error))?;
@@ -92,5 +95,7 @@ mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         std::fs::write(&path, bytes).unwrap();
         assert!(read(dir.path()).unwrap_err().to_string().contains("frozen.safetensors"));
+        write(dir.path(), &[]).unwrap();
+        assert!(read(dir.path()).unwrap().is_empty());
     }
 }

@@ -101,7 +101,9 @@ impl LanguageModel {
     /// # Errors
     /// When their description is damaged.
     pub fn adapters_of_run(run_dir: &Path) -> Result<Option<LoraConfig>, TrainError> {
-        read_json(&run_dir.join(Self::FOLDER).join(Self::ADAPTERS))
+        let adapters: Option<Option<LoraConfig>> =
+            read_json(&run_dir.join(Self::FOLDER).join(Self::ADAPTERS))?;
+        Ok(adapters.flatten())
     }
 
     /// Parameters of version 0.
@@ -137,11 +139,11 @@ impl LanguageModel {
         std::fs::create_dir_all(&folder).map_err(|error| refuse(&error))?;
         let shape = serde_json::to_string_pretty(self.decoder.config()).map_err(|error| refuse(&error))?;
         write_atomically(&folder.join(Self::SHAPE), shape.as_bytes()).map_err(|error| refuse(&error))?;
-        if let Some(adapters) = self.decoder.adapters() {
-            let adapters = serde_json::to_string_pretty(adapters).map_err(|error| refuse(&error))?;
-            write_atomically(&folder.join(Self::ADAPTERS), adapters.as_bytes())
-                .map_err(|error| refuse(&error))?;
-        }
+        // Also when there are none: the directory may hold an earlier run's.
+        let adapters =
+            serde_json::to_string_pretty(&self.decoder.adapters()).map_err(|error| refuse(&error))?;
+        write_atomically(&folder.join(Self::ADAPTERS), adapters.as_bytes())
+            .map_err(|error| refuse(&error))?;
         for (name, bytes) in self.tokenizer.to_files().map_err(|error| refuse(&error))? {
             write_atomically(&folder.join(name), &bytes).map_err(|error| refuse(&error))?;
         }
