@@ -35,8 +35,9 @@ GATES = {
 # name: (configuration, extra arguments, accuracy that it starts below, least accuracy at its end, most seconds)
 TOKEN_GATES = {
     "reverse": ("configs/token/quickstart.toml", [], 0.3, 0.9, 300.0),
+    "experts": ("configs/token/experts.toml", [], 0.8, 0.85, 120.0),
 }
-FAST = {"cartpole": [1, 2], "catch": [1, 2], "acrobot": [1], "stateless_cartpole": [1]}
+FAST = {"cartpole": [1, 2], "catch": [1, 2], "acrobot": [1], "stateless_cartpole": [1], "experts": [1]}
 
 
 def train(binary, name, config, extra, seed, keep):

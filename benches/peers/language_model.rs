@@ -17,7 +17,8 @@ use forebay::learner::token::{
 use forebay::ops::{Sampling, with_threads};
 use forebay::policy::pretrained::{self, LoadOptions, load};
 use forebay::policy::{
-    Checkpointing, Decoder, Gradients, Pack, Packing, Parameters, ScoreGradients, Scores, TrainingPass,
+    Checkpointing, Decoder, Gradients, NamePatterns, Pack, Packing, Parameters, ScoreGradients, Scores,
+    TrainingPass,
 };
 use forebay::trajectory::{Group, Reward, Trajectory, TrajectoryId, Version};
 
@@ -222,7 +223,8 @@ impl Model {
             ..TokenLearnerConfig::default()
         };
         let (decoder, state) = (Arc::clone(&self.decoder), TokenLearnerState::default());
-        let mut learner = TokenLearner::new(config, 1, decoder, &self.parameters, 1.0, state)?;
+        let mut learner =
+            TokenLearner::new(config, 1, decoder, &self.parameters, &NamePatterns::default(), 1.0, state)?;
         let count = prompts * answers;
         let prompts: Vec<Arc<[u32]>> = (0..prompts).map(|prompt| self.prompt(prompt, PROMPT)).collect();
         let Self { decoder, .. } = self;

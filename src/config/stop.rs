@@ -1,7 +1,9 @@
 //! When a run has reached what it was to reach.
 
 /// The first of some conditions (name, limit, where the run stands) that is reached, in words.
-pub(super) fn first_reached(conditions: [(&str, Option<f64>, Option<f64>); 4]) -> Option<String> {
+pub(super) fn first_reached<const N: usize>(
+    conditions: [(&str, Option<f64>, Option<f64>); N],
+) -> Option<String> {
     conditions.into_iter().find_map(|(name, limit, standing)| {
         let limit = limit.filter(|&limit| standing.is_some_and(|standing| standing >= limit))?;
         Some(format!("reached stop.{name} = {limit}"))

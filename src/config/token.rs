@@ -101,8 +101,11 @@ impl GenerateConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WarmupConfig {
-    /// Updates; 0: no warm-up.
+    /// Updates at most; 0: no warm-up.
     pub updates: u64,
+    /// It ends sooner when the mean loss (nats a token) of its last 5 updates is at or below this, so that models from
+    /// different seeds know equally much. Absent: it takes all its updates.
+    pub target_loss: Option<f64>,
     /// Demonstrations of an update.
     pub batch: usize,
     /// Learning rate.
@@ -111,7 +114,7 @@ pub struct WarmupConfig {
 
 impl Default for WarmupConfig {
     fn default() -> Self {
-        Self { updates: 0, batch: 64, learning_rate: 1e-3 }
+        Self { updates: 0, target_loss: None, batch: 64, learning_rate: 1e-3 }
     }
 }
 
@@ -127,6 +130,8 @@ pub struct TokenStopConfig {
     pub seconds: Option<f64>,
     /// Mean reward of the last 10 updates.
     pub target_reward: Option<f64>,
+    /// Accuracy of the last evaluation (`evaluation.every_updates`).
+    pub target_evaluation: Option<f64>,
 }
 
 /// A whole token run.

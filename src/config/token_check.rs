@@ -11,23 +11,31 @@ use crate::schedule::ScheduleConfig;
 use crate::telemetry::{RunOutcome, TokenSummary};
 
 impl super::TokenStopConfig {
-    /// The condition that is reached, in words. `score` is the mean reward of 10 updates, once there are so many.
+    /// The condition that is reached, in words. `reward` is the mean of 10 updates, once there are so many.
     #[must_use]
-    pub fn reached(&self, tokens: u64, updates: u64, seconds: f64, score: Option<f64>) -> Option<String> {
+    pub fn reached(
+        &self,
+        tokens: u64,
+        updates: u64,
+        seconds: f64,
+        reward: Option<f64>,
+        evaluation: Option<f64>,
+    ) -> Option<String> {
         super::stop::first_reached([
             ("tokens", self.tokens.map(|limit| limit as f64), Some(tokens as f64)),
             ("updates", self.updates.map(|limit| limit as f64), Some(updates as f64)),
             ("seconds", self.seconds, Some(seconds)),
-            ("target_reward", self.target_reward, score),
+            ("target_reward", self.target_reward, reward),
+            ("target_evaluation", self.target_evaluation, evaluation),
         ])
     }
 
     /// Whether a run that ended so would stop at once if it went on under these conditions.
     #[must_use]
     pub fn is_complete(&self, summary: &TokenSummary) -> bool {
-        let TokenSummary { tokens, updates, wall_seconds, reward_mean, .. } = summary;
+        let TokenSummary { tokens, updates, wall_seconds, reward_mean, eval_mean, .. } = summary;
         summary.status == RunOutcome::Completed
-            && self.reached(*tokens, *updates, *wall_seconds, *reward_mean).is_some()
+            && self.reached(*tokens, *updates, *wall_seconds, *reward_mean, *eval_mean).is_some()
     }
 }
 
@@ -44,11 +52,18 @@ impl TokenConfig {
         let ends = stop.tokens.is_some()
             || stop.updates.is_some()
             || stop.seconds.is_some()
-            || stop.target_reward.is_some();
+            || stop.target_reward.is_some()
+            || stop.target_evaluation.is_some();
         if !ends {
             return Err(refuse(
                 &["stop"],
-                "the run would never end; set tokens, updates, seconds or target_reward",
+                "the run would never end; set tokens, updates, seconds, target_reward or target_evaluation",
+            ));
+        }
+        if stop.target_evaluation.is_some() && self.evaluation.every_updates.is_none() {
+            return Err(refuse(
+                &["stop.target_evaluation", "evaluation.every_updates"],
+                "nothing is evaluated during training; set the latter",
             ));
         }
         let engine = &self.generate.engine;
@@ -91,6 +106,7 @@ impl TokenConfig {
             ("grading.timeout_seconds", self.grading.timeout_seconds),
             ("learner.schedule.learning_rate", self.learner.schedule.learning_rate),
             ("warmup.learning_rate", self.warmup.learning_rate),
+            ("warmup.target_loss", self.warmup.target_loss.unwrap_or(1.0)),
             ("learner.clip_norm", self.learner.clip_norm.unwrap_or(1.0)),
             ("learner.critic.clip", self.learner.critic.clip.unwrap_or(1.0)),
             ("stop.seconds", self.stop.seconds.unwrap_or(1.0)),

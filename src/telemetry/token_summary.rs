@@ -18,6 +18,9 @@ pub struct TokenSummary {
     pub cause: String,
     /// Completed updates, which is the final policy version.
     pub updates: u64,
+    /// Updates of the warm-up before them.
+    #[serde(default)]
+    pub warmup_updates: u64,
     /// Tokens generated, whatever became of them.
     pub tokens: u64,
     /// Time the run took, all its sessions together (seconds).
@@ -84,6 +87,7 @@ pub(super) mod tests {
             status: RunOutcome::Completed,
             cause: "reached stop.tokens = 800".into(),
             updates: 3,
+            warmup_updates: 2,
             tokens: ledger.submitted.steps,
             wall_seconds: 4.0,
             tokens_per_second: 207.0,
@@ -110,6 +114,7 @@ pub(super) mod tests {
             "status",
             "cause",
             "updates",
+            "warmup_updates",
             "tokens",
             "wall_seconds",
             "tokens_per_second",

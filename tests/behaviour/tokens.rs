@@ -151,6 +151,38 @@ fn two_serial_runs_write_the_same_bytes_and_so_does_one_that_was_stopped_and_res
 }
 
 #[test]
+fn a_run_ends_at_the_evaluation_that_reaches_its_target() {
+    let dir = tempfile::tempdir().unwrap();
+    let changes = [
+        "evaluation={ every_updates = 2, problems = 4, final_problems = 0 }",
+        "stop.target_evaluation=0.0",
+        "stop.updates=50",
+    ];
+    let summary = train(dir.path(), &TaskRegistry::builtin(), &changes, true, false).unwrap();
+    assert_eq!(summary.cause, "reached stop.target_evaluation = 0");
+    assert_eq!((summary.status, summary.updates), (RunOutcome::Completed, 1));
+    assert_eq!(summary.eval_initial, summary.eval_mean);
+}
+
+#[test]
+fn a_warm_up_ends_when_it_knows_enough() {
+    let dir = tempfile::tempdir().unwrap();
+    let warm_up = |target: &str, name: &str| {
+        let changes = [&format!("warmup={{ updates = 40, batch = 5, target_loss = {target} }}") as &str];
+        let run_dir = dir.path().join(name);
+        let summary = complete(&run_dir, &changes, 1, true, false);
+        (summary.warmup_updates, figures(&metrics(&run_dir), "warmup_loss"))
+    };
+    let (all, losses) = warm_up("1e-9", "never");
+    assert_eq!((all, losses.len()), (40, 40));
+    let mean = |end: usize| losses[end - 5..end].iter().sum::<f64>() / 5.0;
+    // The first mean over five updates that is at or below that of the 20th.
+    let first = (5..=20).find(|&end| mean(end) <= mean(20)).unwrap();
+    let (some, _) = warm_up(&format!("{:?}", mean(20)), "soon");
+    assert_eq!(some, first as u64);
+}
+
+#[test]
 fn an_asynchronous_run_repeats_itself_and_goes_on_from_a_checkpoint_with_its_books_in_order() {
     const GUESS: &[&str] =
         &["task={ name = \"guess_number\" }", "model.decoder.context=200", "generate.max_new_tokens=20"];
@@ -307,6 +339,8 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
         (vec!["learner.group_size=1"], "learner.group_size"),
         (vec!["learner.forced_lag=2", REPREFILL], "schedule.kind"),
         (vec!["generate.temperature=0.0"], "generate.temperature"),
+        (vec!["warmup.target_loss=0.0"], "warmup.target_loss"),
+        (vec!["stop.target_evaluation=0.5", "evaluation={}"], "evaluation.every_updates"),
         (vec!["model={ path = \"/nowhere/at/all\" }"], "/nowhere/at/all"),
         (vec!["generate.engine.cache_tokens=0"], "cache_tokens"),
         (vec!["generate.top_k=0"], "top_k"),

@@ -7,6 +7,8 @@ use crate::actors::standing::{Lags, Scores};
 
 /// Updates in the running mean of rewards.
 const WINDOW: usize = 10;
+/// Updates in the running mean of a warm-up's loss.
+const WARMUP_WINDOW: usize = 5;
 
 /// See the module's documentation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,6 +19,8 @@ pub struct TokenJournal {
     pub lags: Lags,
     /// Updates of the warm-up that were made.
     pub warmup: u64,
+    /// Losses of its last updates.
+    pub warmup_losses: Scores,
     /// Whether reinforcement learning has begun.
     pub started: bool,
     /// Updates attempted, applied or not.
@@ -33,6 +37,7 @@ impl Default for TokenJournal {
             rewards: Scores::new(WINDOW),
             lags: Lags::default(),
             warmup: 0,
+            warmup_losses: Scores::new(WARMUP_WINDOW),
             started: false,
             attempts: 0,
             initial_evaluation: None,

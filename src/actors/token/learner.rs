@@ -134,6 +134,14 @@ impl TokenLearnerRole {
         self.learner.version()
     }
 
+    /// Whether there is more to imitate before reinforcement learning begins.
+    fn is_warming_up(&self) -> bool {
+        let (config, losses) = (&self.run.config.warmup, &self.journal.warmup_losses);
+        let loss = losses.mean().filter(|_| losses.window_is_full());
+        let knows_enough = config.target_loss.zip(loss).is_some_and(|(target, loss)| loss <= target);
+        !self.journal.started && self.journal.warmup < config.updates && !knows_enough
+    }
+
     /// One update of the warm-up.
     fn warm_up(&mut self) -> Result<(), RoleError> {
         let since = Instant::now();
@@ -144,6 +152,7 @@ impl TokenLearnerRole {
         let rate = config.learning_rate * (1.0 - 0.9 * progress.fraction());
         match self.learner.imitate(&batch, rate)? {
             TokenOutcome::Applied(applied) => {
+                self.journal.warmup_losses.push(applied.loss);
                 self.record.warmup_loss = Some(applied.loss);
                 self.record.gradient_norm = Some(applied.gradient_norm);
             }
@@ -308,7 +317,8 @@ impl TokenLearnerRole {
         let rewards = &self.journal.rewards;
         let score = rewards.mean().filter(|_| rewards.window_is_full());
         let (tokens, updates) = (self.run.ledger.submitted_steps(), self.learner.version().0);
-        self.run.config.stop.reached(tokens, updates, self.recorder.wall_seconds(), score)
+        let seconds = self.recorder.wall_seconds();
+        self.run.config.stop.reached(tokens, updates, seconds, score, rewards.evaluation())
     }
 }
 
@@ -320,7 +330,7 @@ impl Role for TokenLearnerRole {
         if let Some(why) = self.run.plane.fatal() {
             return Err(RoleError::Starved(why));
         }
-        if !self.journal.started && self.journal.warmup < self.run.config.warmup.updates {
+        if self.is_warming_up() {
             self.warm_up()?;
             self.complete = self.stop_condition();
             return Ok(Turn::Worked);

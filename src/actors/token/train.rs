@@ -91,6 +91,7 @@ fn conclude(
         status,
         cause: String::new(),
         updates: run.bus.latest().version.0,
+        warmup_updates: 0,
         tokens: 0,
         wall_seconds: earlier_seconds,
         tokens_per_second: 0.0,
@@ -113,6 +114,7 @@ fn conclude(
         summary.reward_mean = role.journal().rewards.mean();
         summary.lag_mean = role.journal().lags.mean();
         summary.lag_max = role.journal().lags.max;
+        summary.warmup_updates = role.journal().warmup;
         summary.eval_initial = role.journal().initial_evaluation;
         summary.eval_mean = role.journal().rewards.evaluation();
         let problems = run.config.evaluation.final_problems;
