@@ -229,8 +229,8 @@ impl TokenMetrics {
     }
 
     /// Counts a graded trajectory. `source` names the task's data set (a dataset may have thousands: those after the
-    /// first [`LabelSet::MOST`] that were seen are counted as [`LabelSet::OTHER`]), `length` is that of the response in tokens, and
-    /// `seconds` the time that grading took.
+    /// first 32 that were seen are counted as `other`), `length` is that of the response in tokens, and `seconds` the
+    /// time that grading took.
     pub fn record_graded(&self, source: &str, length: usize, seconds: f64) {
         self.trajectories.with_label_values(&[self.sources.label(source)]).inc();
         self.response_length.observe(length as f64);
