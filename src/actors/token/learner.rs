@@ -337,6 +337,8 @@ impl Role for TokenLearnerRole {
         }
         if !self.begun {
             self.begin()?;
+            // The initial policy may be good enough.
+            self.complete = self.stop_condition();
             return Ok(Turn::Worked);
         }
         if !self.fill(patience) {
