@@ -130,7 +130,7 @@ pub struct TokenStopConfig {
     pub seconds: Option<f64>,
     /// Mean reward of the last 10 updates.
     pub target_reward: Option<f64>,
-    /// Accuracy of the last evaluation (`evaluation.every_updates`).
+    /// Mean reward of the last evaluation (`evaluation.every_updates`): its accuracy, where right is 1 and wrong 0.
     pub target_evaluation: Option<f64>,
 }
 

@@ -72,6 +72,7 @@ mod rotary;
 mod row_invariance;
 mod sampling;
 mod storage;
+mod sum;
 mod swiglu;
 mod tape;
 #[cfg(test)]
@@ -94,6 +95,7 @@ pub use parallel::{threads, with_threads};
 pub use prepared::{PreparedWeight, WeightRef};
 pub use rotary::rotary;
 pub use sampling::{Sampled, Sampling, SamplingScratch, sample_token};
+pub use sum::sum;
 pub use swiglu::swiglu;
-pub use tape::{Tape, reshape, sum};
+pub use tape::{Tape, reshape};
 pub use vocabulary::{CandidateSets, candidate_log_prob, vocabulary_log_prob};

@@ -69,7 +69,7 @@ pub struct TokenProgress {
     pub reward_mean: Option<f64>,
     /// Fraction of the trajectories of the last update with the full reward.
     pub solved: Option<f64>,
-    /// Accuracy of the last evaluation.
+    /// Mean reward of the last evaluation: its accuracy, where right is 1 and wrong 0.
     pub eval_mean: Option<f64>,
     /// Mean length of the responses of the last update (tokens).
     pub response_length_mean: Option<f64>,

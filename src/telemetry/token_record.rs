@@ -35,7 +35,8 @@ pub struct TokenRecord {
     pub reward_std: Option<f64>,
     /// Fraction of the consumed trajectories with the full reward (mean, weighted by trajectories).
     pub solved: Option<f64>,
-    /// Accuracy of an evaluation that ended since the previous record (last).
+    /// Mean reward of an evaluation that ended since the previous record (last); the accuracy, where right is 1 and wrong
+    /// 0.
     pub eval_mean: Option<f64>,
     /// Groups whose members all had the same reward, from which nothing can be learned (sum).
     pub zero_variance_groups: u64,

@@ -29,10 +29,10 @@ pub struct TokenSummary {
     pub tokens_per_second: f64,
     /// Mean reward of the trajectories consumed by the last 10 updates.
     pub reward_mean: Option<f64>,
-    /// Accuracy of the initial policy, before reinforcement learning.
+    /// Mean reward of the initial policy in an evaluation, before reinforcement learning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_initial: Option<f64>,
-    /// Accuracy of the last evaluation.
+    /// Mean reward of the last evaluation: its accuracy, where right is 1 and wrong 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_mean: Option<f64>,
     /// Mean lag of all consumed tokens (updates).

@@ -25,7 +25,7 @@ pub struct TokenJournal {
     pub started: bool,
     /// Updates attempted, applied or not.
     pub attempts: u64,
-    /// Accuracy of the initial policy, after a warm-up if there was one; `None` when it was not evaluated.
+    /// Mean reward of the initial policy in an evaluation, after a warm-up if there was one; `None` when there was none.
     pub initial_evaluation: Option<f64>,
     /// Version at which the next evaluation is due.
     pub next_evaluation: u64,

@@ -13,12 +13,11 @@
     reason = "vector widths reach only what is inlined into the dispatched loop"
 )]
 
-use candle_core::{DType, Result, Storage, Tensor, Var, WithDType, bail};
-use pulp::Arch;
+use candle_core::{Result, Tensor, Var};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::in_place::{PIECE, contiguous, rewrite, share};
+use super::in_place::{InPlace, Kernel};
 use super::rmsprop::rmsprop_accumulate;
 use super::rule::{Rule, Step};
 use crate::learner::Real;
@@ -48,7 +47,6 @@ impl Default for AdamwConfig {
 }
 
 /// One update of a parameter and its moments, for every entry; the module's documentation has the formula.
-#[inline(always)]
 pub fn adamw_update<F: Real>(
     config: &AdamwConfig,
     step: &Step,
@@ -115,65 +113,45 @@ impl AdamwConfig {
     }
 }
 
-impl AdamwConfig {
-    /// [`adamw_update`], piece by piece so that each value comes from memory once, on the threads of this thread's
-    /// policy.
-    fn update_values<F: Real>(
-        &self,
-        step: &Step,
-        parameter: &mut [F],
-        [first_moment, second_moment]: [&mut [F]; 2],
-        gradient: &[F],
-    ) {
-        let run = |[parameter, first, second]: [&mut [F]; 3], gradient: &[F]| {
-            Arch::new().dispatch(
-                #[inline(always)]
-                || {
-                    let moments = first.chunks_mut(PIECE).zip(second.chunks_mut(PIECE));
-                    let given = moments.zip(gradient.chunks(PIECE));
-                    for (parameter, ((first, second), gradient)) in parameter.chunks_mut(PIECE).zip(given) {
-                        adamw_update(self, step, parameter, first, second, gradient);
-                    }
-                },
-            );
-        };
-        let share = share(parameter.len());
-        if share >= parameter.len() {
-            run([parameter, first_moment, second_moment], gradient);
-            return;
-        }
-        let moments = first_moment.chunks_mut(share).zip(second_moment.chunks_mut(share));
-        let given = moments.zip(gradient.chunks(share));
-        rayon::scope(|scope| {
-            for (parameter, ((first, second), gradient)) in parameter.chunks_mut(share).zip(given) {
-                let run = &run;
-                scope.spawn(move |_| run([parameter, first, second], gradient));
-            }
-        });
-    }
+struct FirstMoment {
+    beta1: f64,
+    gradient_scale: f64,
+}
 
-    fn update_tensors<F: Real + WithDType>(
-        &self,
-        step: &Step,
-        parameter: &Var,
-        moments: &[Tensor],
-        gradient: &Tensor,
-    ) -> Result<()> {
-        let (storage, layout) = gradient.storage_and_layout();
-        let Storage::Cpu(storage) = &*storage else { bail!("adamw: the gradient is not on the CPU") };
-        let gradient = contiguous(storage.as_slice::<F>()?, layout)?;
-        rewrite::<F>(parameter, |parameter| {
-            rewrite::<F>(&moments[0], |first| {
-                rewrite::<F>(&moments[1], |second| {
-                    let lengths = [parameter.len(), first.len(), second.len()];
-                    if lengths.iter().any(|&length| length != gradient.len()) {
-                        bail!("adamw: {lengths:?} values with a gradient of {}", gradient.len());
-                    }
-                    self.update_values(step, parameter, [first, second], gradient);
-                    Ok(())
-                })
-            })
-        })
+impl Kernel<1> for FirstMoment {
+    const NAME: &'static str = "adamw-first-moment";
+
+    #[inline(always)]
+    fn run<F: Real>(&self, first_moment: &mut [F], [gradient]: [&[F]; 1]) {
+        first_moment_update(self.beta1, self.gradient_scale, first_moment, gradient);
+    }
+}
+
+struct SecondMoment {
+    beta2: f64,
+    gradient_scale: f64,
+}
+
+impl Kernel<1> for SecondMoment {
+    const NAME: &'static str = "adamw-second-moment";
+
+    #[inline(always)]
+    fn run<F: Real>(&self, second_moment: &mut [F], [gradient]: [&[F]; 1]) {
+        rmsprop_accumulate(self.beta2, self.gradient_scale, second_moment, gradient);
+    }
+}
+
+struct Update {
+    config: AdamwConfig,
+    step: Step,
+}
+
+impl Kernel<2> for Update {
+    const NAME: &'static str = "adamw-update";
+
+    #[inline(always)]
+    fn run<F: Real>(&self, parameter: &mut [F], [first_moment, second_moment]: [&[F]; 2]) {
+        parameter_update(&self.config, &self.step, parameter, first_moment, second_moment);
     }
 }
 
@@ -189,10 +167,10 @@ impl Rule for AdamwConfig {
         moments: &[Tensor],
         gradient: &Tensor,
     ) -> Result<()> {
-        match gradient.dtype() {
-            DType::F64 => self.update_tensors::<f64>(step, parameter, moments, gradient),
-            _ => self.update_tensors::<f32>(step, parameter, moments, gradient),
-        }
+        let gradient_scale = step.gradient_scale;
+        moments[0].inplace_op2(gradient, &InPlace(FirstMoment { beta1: self.beta1, gradient_scale }))?;
+        moments[1].inplace_op2(gradient, &InPlace(SecondMoment { beta2: self.beta2, gradient_scale }))?;
+        parameter.inplace_op3(&moments[0], &moments[1], &InPlace(Update { config: *self, step: *step }))
     }
 
     #[cfg(feature = "cuda")]

@@ -1,27 +1,19 @@
 //! Runs a slice kernel in place on candle tensors on the CPU, with the processor's widest vectors, on the threads of
 //! [`crate::ops::with_threads`].
 
-use std::any::Any;
-use std::sync::{Mutex, PoisonError};
-
-use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, InplaceOp3, Layout, Result, Tensor, WithDType, bail};
+use candle_core::{CpuStorage, InplaceOp2, InplaceOp3, Layout, Result, WithDType, bail};
 use pulp::Arch;
 
 use crate::learner::Real;
 use crate::ops::threads;
 
-/// Values of a parameter that are worked on at a time: with its moments and its gradient they stay in the second-level
-/// cache.
-pub(super) const PIECE: usize = 1 << 14;
-
 /// Values that are worth a second thread. Tests share small work too.
 const SHARING_THRESHOLD: usize = if cfg!(test) { 1 << 8 } else { 1 << 19 };
 
-/// How many of `count` values each of the threads takes, in whole pieces.
-pub(super) fn share(count: usize) -> usize {
+/// How many of `count` values each of the threads takes.
+fn share(count: usize) -> usize {
     let threads = if count < SHARING_THRESHOLD { 1 } else { threads().max(1) };
-    let piece = PIECE.min(SHARING_THRESHOLD);
-    count.div_ceil(threads).next_multiple_of(piece)
+    count.div_ceil(threads).next_multiple_of(SHARING_THRESHOLD.min(1 << 14))
 }
 
 /// An element-wise loop that rewrites `destination` from itself and N sources of the same length. Implementations
@@ -120,43 +112,6 @@ fn run<F: Real + WithDType, K: Kernel<N>, const N: usize>(
         }
     });
     Ok(())
-}
-
-/// Lets `work` rewrite the values of a contiguous tensor on the CPU.
-pub(super) fn rewrite<F: Real + WithDType>(
-    tensor: &Tensor,
-    work: impl FnOnce(&mut [F]) -> Result<()>,
-) -> Result<()> {
-    tensor.inplace_op1(&Rewrite { work: Mutex::new(Some(work)), values: std::marker::PhantomData::<F> })
-}
-
-struct Rewrite<W, F> {
-    /// Taken by the one call that there is.
-    work: Mutex<Option<W>>,
-    values: std::marker::PhantomData<F>,
-}
-
-impl<F: Real + WithDType, W: FnOnce(&mut [F]) -> Result<()>> InplaceOp1 for Rewrite<W, F> {
-    fn name(&self) -> &'static str {
-        "rewrite"
-    }
-
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
-        let values: &mut dyn Any = match storage {
-            CpuStorage::F32(values) => values,
-            CpuStorage::F64(values) => values,
-            _ => bail!("only f32 and f64 tensors are rewritten in place"),
-        };
-        match (values.downcast_mut::<Vec<F>>(), layout.contiguous_offsets()) {
-            (Some(values), Some((start, end))) => {
-                let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).take();
-                work.map_or(Ok(()), |work| work(&mut values[start..end]))
-            }
-            _ => bail!(
-                "a tensor that is rewritten in place must be contiguous, and of the type of its gradient"
-            ),
-        }
-    }
 }
 
 /// The part of a storage that a contiguous layout covers.

@@ -72,7 +72,7 @@ pub fn vocabulary_log_prob<'a>(
     temperature: f64,
 ) -> Result<Tensor> {
     let WeightRef { tensor: weight, gradients, .. } = weight.into();
-    check(x, weight, targets, temperature)?;
+    check(NAME, x, weight, targets, temperature)?;
     if !storage::is_native(x) && !storage::has_kernel(x) {
         return composed(x, weight, targets, temperature);
     }
@@ -88,17 +88,20 @@ pub fn vocabulary_log_prob<'a>(
     x.contiguous()?.apply_op3(&weight.contiguous()?, &targets.contiguous()?, op)
 }
 
+const NAME: &str = "vocabulary_log_prob";
+
 /// Whether there will be a backward pass, and `rows` rows of logits may be kept for it.
 fn keeps(x: &Tensor, weight: &Tensor, rows: usize, entries: usize) -> bool {
     (x.track_op() || weight.track_op()) && rows.saturating_mul(entries) <= KEPT
 }
 
-fn check(x: &Tensor, weight: &Tensor, targets: &Tensor, temperature: f64) -> Result<()> {
+/// Whether an operator's inputs fit each other.
+fn check(name: &'static str, x: &Tensor, weight: &Tensor, targets: &Tensor, temperature: f64) -> Result<()> {
     match (x.dims(), weight.dims(), targets.dims(), targets.dtype()) {
         ([n, d], [v, inputs], [count], DType::U32) if n == count && d == inputs && *v > 0 => {}
         (x, weight, targets, dtype) => {
             return refuse(
-                "vocabulary_log_prob",
+                name,
                 format!(
                     "x {x:?}, weight {weight:?} and {dtype:?} targets {targets:?} must be [N, D], [V > 0, D] \
                      and [N] of u32"
@@ -107,7 +110,7 @@ fn check(x: &Tensor, weight: &Tensor, targets: &Tensor, temperature: f64) -> Res
         }
     }
     if !(temperature > 0.0 && temperature.is_finite()) {
-        return refuse("vocabulary_log_prob", format!("temperature {temperature} must be a positive number"));
+        return refuse(name, format!("temperature {temperature} must be a positive number"));
     }
     Ok(())
 }
@@ -301,10 +304,7 @@ impl VocabularyLogProb {
             inverse: inverse_temperature(self.temperature),
         };
         if let Some(row) = head.targets.iter().position(|&target| target as usize >= entries) {
-            return refuse(
-                "vocabulary_log_prob",
-                format!("target {} of row {row} is not below {entries}", head.targets[row]),
-            );
+            return refuse(NAME, format!("target {} of row {row} is not below {entries}", head.targets[row]));
         }
         let mut output = Vec::with_capacity(rows * 2);
         let mut sums = Vec::with_capacity(rows);
@@ -379,7 +379,7 @@ impl VocabularyLogProb {
 
 impl CustomOp3 for VocabularyLogProb {
     fn name(&self) -> &'static str {
-        "vocabulary_log_prob"
+        NAME
     }
 
     fn cpu_fwd(

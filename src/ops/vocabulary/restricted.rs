@@ -108,7 +108,7 @@ pub fn candidate_log_prob<'a>(
     temperature: f64,
 ) -> Result<Tensor> {
     let WeightRef { tensor: weight, gradients, .. } = weight.into();
-    super::check(x, weight, targets, temperature)?;
+    super::check(NAME, x, weight, targets, temperature)?;
     if !storage::is_native(x) {
         return refuse(NAME, "candidate sets are for f32 and f64 on the CPU");
     }

@@ -32,7 +32,11 @@ const REWARD_GAUGES: [UpdateGauge<TokenRecord>; 4] = [
     ("solved_fraction", "Fraction of the trajectories of the last update with the full reward.", |r| {
         r.solved
     }),
-    ("evaluation_accuracy", "Accuracy of the last evaluation.", |r| r.eval_mean),
+    (
+        "evaluation_reward_mean",
+        "Mean reward of the last evaluation: its accuracy, where right is 1 and wrong 0.",
+        |r| r.eval_mean,
+    ),
 ];
 
 /// Gauges of the last update.

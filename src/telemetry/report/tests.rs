@@ -130,7 +130,7 @@ fn a_token_run_is_shown_in_rewards_tokens_and_samples() {
     let html = report(dir.path());
     for part in [
         "mean reward, and fraction solved",
-        "accuracy, evaluation: from",
+        "evaluation: from",
         ">warm-up</text>",
         "Warm-up loss",
         "tokens a second",

@@ -54,10 +54,10 @@ fn tiles(summary: &TokenSummary) -> Vec<Tile> {
         1 => "1 grading error".into(),
         count => format!("{count} grading errors"),
     };
-    let evaluated = summary.eval_initial.map(|initial| format!("accuracy, {initial:.2} at the start"));
+    let evaluated = summary.eval_initial.map(|initial| format!("mean reward, {initial:.2} at the start"));
     vec![
         ("Reward", number(summary.reward_mean), "last 10 updates".into()),
-        ("Evaluation", number(summary.eval_mean), evaluated.unwrap_or("accuracy".into())),
+        ("Evaluation", number(summary.eval_mean), evaluated.unwrap_or("mean reward".into())),
         ("Tokens", si(summary.tokens as f64), format!("{} epochs", si(summary.epochs))),
         ("Tokens a second", si(summary.tokens_per_second), "whole run".into()),
         ("Wall time", duration(summary.wall_seconds), String::new()),
@@ -125,7 +125,7 @@ fn learning_curve(lines: &[Line]) -> String {
     let series: [(_, _, Value); 3] = [
         ("reward, training", Mark::Line, |r| r.reward_mean),
         ("solved, training", Mark::FaintLine, |r| r.solved),
-        ("accuracy, evaluation", Mark::Dots, |r| r.eval_mean),
+        ("evaluation", Mark::Dots, |r| r.eval_mean),
     ];
     let chart = chart(lines, "wide", "Learning curve", "mean reward, and fraction solved", &series);
     Chart { span: warm_up(lines), ..chart }.render()
