@@ -39,7 +39,7 @@ fn groups_whose_rewards_are_alike_are_refilled_and_a_task_that_gives_nothing_els
 fn a_generator_that_panics_is_restarted_and_its_groups_begin_anew() {
     for serial in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        let faults = "faults=[{ kind = \"panic\", at = 4, every = 9 }]";
+        let faults = "faults=[{ kind = \"panic\", at = 4, every = 40 }]";
         let summary = complete(
             dir.path(),
             &[faults, "supervision={ restarts = 1000, backoff_seconds = 0.001 }"],
