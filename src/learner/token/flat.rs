@@ -57,9 +57,14 @@ impl Flat {
         self.mask.len()
     }
 
-    /// Row of a trajectory.
+    /// Row of a member of a group.
+    pub(super) fn row_of(&self, group: usize, member: usize) -> usize {
+        self.first_rows[group] + member
+    }
+
+    /// Row of a token's trajectory.
     pub(super) fn row(&self, place: &Place) -> usize {
-        self.first_rows[place.group] + place.member
+        self.row_of(place.group, place.member)
     }
 
     /// Entry of a token.

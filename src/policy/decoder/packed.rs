@@ -139,13 +139,25 @@ impl Packing {
     /// # Errors
     /// When a group is not as its documentation says, naming it.
     pub fn pack<G: Borrow<Group>>(&self, groups: &[G]) -> Result<Vec<Pack>, PackError> {
+        self.pack_where(groups, |_, _| true)
+    }
+
+    /// As [`Packing::pack`], of those trajectories only that `wanted` says, by the indices of their group and member.
+    ///
+    /// # Errors
+    /// As [`Packing::pack`].
+    pub fn pack_where<G: Borrow<Group>>(
+        &self,
+        groups: &[G],
+        wanted: impl Fn(usize, usize) -> bool,
+    ) -> Result<Vec<Pack>, PackError> {
         if self.rows == 0 {
             return Err(PackError::NoRows);
         }
         let mut parts = Vec::new();
         for (index, group) in groups.iter().enumerate() {
             let members = &group.borrow().members;
-            for answers in self.sharing(index, members)? {
+            for answers in self.sharing(index, members, |member| wanted(index, member))? {
                 self.cut(Part { group: index, members, answers }, &mut parts);
             }
         }
@@ -162,11 +174,16 @@ impl Packing {
     }
 
     /// The answers of a group that have something to predict, together when they may share the prefix.
-    fn sharing(&self, group: usize, members: &[Trajectory]) -> Result<Vec<Vec<Answer>>, PackError> {
+    fn sharing(
+        &self,
+        group: usize,
+        members: &[Trajectory],
+        wanted: impl Fn(usize) -> bool,
+    ) -> Result<Vec<Vec<Answer>>, PackError> {
         let mut shares: Vec<Vec<Answer>> = Vec::new();
         for (member, trajectory) in members.iter().enumerate() {
             self.check(group, member, trajectory, &members[0])?;
-            let Some(last) = trajectory.actions().last() else { continue };
+            let Some(last) = trajectory.actions().last().filter(|_| wanted(member)) else { continue };
             let answer = Answer { member, rows: last + 1 };
             let prefix = (trajectory.prompt.len() - 1) * self.experts_per_row;
             let alike = |share: &&mut Vec<Answer>| {

@@ -24,8 +24,11 @@ impl TokenLearner {
     ) -> Attempt<()> {
         let own: Vec<&Group> = part.iter().map(|&group| groups[group]).collect();
         let flat = if part.len() == groups.len() { flat.clone() } else { flat.of_groups(part) };
-        let packs = self.packing().pack(&own)?;
         let denominators = Denominators::new(&self.config.loss, &flat.shape())?;
+        let with_values = self.config.advantage.needs_values();
+        // What counts nowhere does not run through the model, but a critic learns from every row.
+        let counts = |group, member| with_values || denominators.weights()[flat.row_of(group, member)] > 0.0;
+        let packs = self.packing().pack_where(&own, counts)?;
         // Both sides of a pair are needed at once, and they may stand in different packs.
         let known = if denominators.pairs().is_empty() {
             None
@@ -41,7 +44,7 @@ impl TokenLearner {
             Some(loss)
         };
         let value_weights = match &self.config.critic {
-            critic if self.config.advantage.needs_values() => {
+            critic if with_values => {
                 let shape = flat.shape();
                 Some((critic.clone(), Denominators::of_all_rows(Aggregation::TokenMean, None, &shape)?))
             }
