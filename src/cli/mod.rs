@@ -10,6 +10,7 @@ mod envs;
 mod eval;
 mod export;
 mod generate;
+mod objectives;
 mod policy_of_run;
 mod process;
 mod tasks;
@@ -76,6 +77,8 @@ enum Command {
     Envs(envs::EnvsArgs),
     /// List the tasks
     Tasks(tasks::TasksArgs),
+    /// List the objectives of the token workload with formula, defaults, source and what each refuses
+    Objectives(objectives::ObjectivesArgs),
     /// Print every configuration field with its default
     Config(config::ConfigArgs),
     /// Show devices, features, limits, and what is effective here
@@ -104,6 +107,7 @@ pub fn run(registries: impl Into<Registries>) -> ExitCode {
         Command::Export(args) => export::run(&args),
         Command::Envs(args) => envs::run(&args, &registries.environments),
         Command::Tasks(args) => tasks::run(&args, &registries.tasks),
+        Command::Objectives(args) => objectives::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Doctor => Ok(doctor::run()),
     };

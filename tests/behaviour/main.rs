@@ -9,6 +9,7 @@ mod exactness;
 mod faults;
 mod golden;
 mod lanes;
+mod off_policy;
 mod presets;
 mod refusals;
 mod resuming;
