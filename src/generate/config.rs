@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::GenerateError;
 use crate::ops::KEY_TILE;
 
-/// Settings of an [`super::Engine`]. None of them changes what is generated, `log_prob_noise` and `force_experts`
+/// Settings of the generation engine. None of them changes what is generated, `log_prob_noise` and `force_experts`
 /// excepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

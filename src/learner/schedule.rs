@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum ScheduleKind {
     /// It stays.
     Constant,
-    /// It falls in proportion to what is left of the run, to 0 at its end.
+    /// It falls in proportion to what is left of the run, to 0 at its end, by counts alone (updates, steps, tokens): a
+    /// run that only time or a target ends keeps it.
     #[default]
     Linear,
 }

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Runs the studies behind docs/results.md: one line of JSON for each run, in docs/studies/NAME.jsonl.
+
+usage: scripts/study.py NAME [--binary PATH] [--jobs 1] [--seeds 1,2,3] [--list]
+
+Runs that have their line already are skipped, so an interrupted study goes on where it stood, and a study grows by the
+runs that are added to it. Run it on an idle machine; each run uses one core.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Objectives with what belongs to them; the rest is the configuration's.
+OBJECTIVES = {
+    "ppo": ['learner.loss.objective={ kind = "ppo" }'],
+    "decoupled_ppo": ['learner.loss.objective={ kind = "decoupled_ppo" }'],
+    "rloo": ['learner.loss.objective={ kind = "rloo" }', 'learner.advantage={ kind = "rloo" }'],
+    "online_dpo": ['learner.loss.objective={ kind = "online_dpo" }'],
+    "dis": ['learner.loss.objective={ kind = "dis" }'],
+    "four_bound": ['learner.loss.objective={ kind = "four_bound" }'],
+    "k3": ['learner.loss.objective={ kind = "k3" }'],
+}
+WIDER = "model.decoder={ width = 128, inner = 320, layers = 2, heads = 4, kv_heads = 4, head_size = 32, context = 24, rope_theta = 1000.0, tied = false }"
+
+
+def off_policy():
+    for objective, settings in OBJECTIVES.items():
+        for staleness in [0, 1, 2, 4, 8, 16]:
+            yield {"objective": objective, "staleness": staleness}, [*settings, f"learner.forced_lag={staleness}"]
+
+
+def model_size():
+    for size, settings in {"0.1M": [], "0.4M": [WIDER]}.items():
+        for objective in ["ppo", "online_dpo"]:
+            for staleness in [0, 1, 2, 4, 8, 16]:
+                changes = [*settings, *OBJECTIVES[objective], f"learner.forced_lag={staleness}"]
+                yield {"size": size, "objective": objective, "staleness": staleness}, changes
+
+
+def mismatch():
+    objectives = {name: OBJECTIVES[name] for name in ["ppo", "dis"]}
+    for name in ["tis", "icepop"]:
+        objectives[name] = [f'learner.loss.objective={{ kind = "{name}" }}']
+    for objective, settings in objectives.items():
+        for noise in [0.0, 0.1, 0.3, 1.0]:
+            changes = [*settings, f"generate.engine.log_prob_noise={noise}"]
+            yield {"objective": objective, "noise": noise}, changes
+
+
+# name: (configuration, runs)
+STUDIES = {
+    "off_policy": ("configs/studies/off_policy.toml", off_policy),
+    "model_size": ("configs/studies/off_policy.toml", model_size),
+    "mismatch": ("configs/studies/off_policy.toml", mismatch),
+}
+
+
+def run(binary, config, labels, changes):
+    with tempfile.TemporaryDirectory() as folder:
+        command = [binary, "train", str(ROOT / config), "--run-dir", f"{folder}/run"]
+        for change in [*changes, f"seed={labels['seed']}", "telemetry.listen=off", "telemetry.progress=off"]:
+            command += ["--set", change]
+        process = subprocess.run(command, capture_output=True, text=True)
+        summary_file = pathlib.Path(folder, "run", "summary.json")
+        if not summary_file.exists():
+            sys.exit(f"study.py: {labels} did not run:\n{process.stderr}")
+        summary = json.loads(summary_file.read_text())
+    figures = ["status", "eval_initial", "eval_mean", "reward_mean", "updates", "lag_mean", "wall_seconds"]
+    return {**labels, **{name: summary.get(name) for name in figures}}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--binary", default=str(ROOT / "target/release/forebay"))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--set", action="append", default=[], help="a setting for all runs, to try something out")
+    parser.add_argument("--out", help="another file than docs/studies/NAME.jsonl")
+    parser.add_argument("--list", action="store_true", help="only list the runs that are missing")
+    arguments = parser.parse_args()
+    config, runs = STUDIES[arguments.study]
+    out = pathlib.Path(arguments.out or ROOT / "docs" / "studies" / f"{arguments.study}.jsonl")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    done = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    missing = []
+    for seed in map(int, arguments.seeds.split(",")):
+        for labels, changes in runs():
+            labels = {**labels, "seed": seed}
+            if not any(labels.items() <= line.items() for line in done):
+                missing.append((labels, [*changes, *arguments.set]))
+    print(f"{arguments.study}: {len(done)} runs done, {len(missing)} to do")
+    if arguments.list:
+        for labels, changes in missing:
+            print(labels, changes)
+        return
+    writing = threading.Lock()
+
+    def one(labels, changes):
+        line = json.dumps(run(arguments.binary, config, labels, changes))
+        with writing, out.open("a") as file:
+            print(line, file=file, flush=True)
+            print(line, flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        for outcome in [pool.submit(one, *parts) for parts in missing]:
+            outcome.result()
+
+
+if __name__ == "__main__":
+    main()
