@@ -51,8 +51,7 @@ impl Critic {
         decoder: Arc<Decoder>,
         parameters: &Parameters,
     ) -> Result<Self, LearnerError> {
-        let (variables, parameters) =
-            parameters.to_variables_where(|name| config.critic.is_trained(name))?;
+        let (variables, parameters) = parameters.to_variables_where(|name| config.critic.is_trained(name))?;
         let optimizer = config.critic.optimizer.as_ref().unwrap_or(&config.optimizer);
         Ok(Self {
             gradients: Gradients::new(&parameters)?,

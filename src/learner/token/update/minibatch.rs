@@ -68,7 +68,8 @@ impl TokenLearner {
                         }
                     }
                     (None, selected) => {
-                        let (log_probs, entropies) = (held.spread(&scores.log_probs), held.spread(&scores.entropies));
+                        let (log_probs, entropies) =
+                            (held.spread(&scores.log_probs), held.spread(&scores.entropies));
                         let mut batch = small.batch(&log_probs, &entropies, self.state.version);
                         // In a step of one pass over one minibatch the policy at its start is the current one.
                         batch.proximal = batch.proximal.or(Some(&log_probs));
@@ -90,7 +91,8 @@ impl TokenLearner {
                     tally.value_loss = Some(tally.value_loss.unwrap_or(0.0) + loss.loss);
                     tally.loss += critic.coefficient * loss.loss;
                     let scale = critic.coefficient as f32;
-                    wanted.values = held.gather(&loss.gradient).into_iter().map(|value| scale * value).collect();
+                    wanted.values =
+                        held.gather(&loss.gradient).into_iter().map(|value| scale * value).collect();
                 }
                 Ok(wanted)
             };
