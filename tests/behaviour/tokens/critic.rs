@@ -1,8 +1,9 @@
 //! Critics with a trunk of their own: in checkpoints, beside the policy, and pretrained on collected answers.
 
 use std::path::Path;
+use std::process::Command;
 
-use candle_core::Device;
+use candle_core::{Device, Tensor};
 use forebay::actors::TrainError;
 use forebay::actors::token::{
     CollectOptions, Collected, Corpus, LanguageModel, Policy, PretrainOptions, Pretraining, collect,
@@ -10,7 +11,7 @@ use forebay::actors::token::{
 };
 use forebay::env::task::TaskRegistry;
 
-use super::{SEPARATE, complete, config, figures, train};
+use super::{SEPARATE, SETTINGS, complete, config, figures, train};
 use crate::support::checkpoints::folder;
 use crate::support::metrics;
 
@@ -39,7 +40,7 @@ fn pretrained(
     )
 }
 
-fn tensors(path: &Path) -> std::collections::HashMap<String, candle_core::Tensor> {
+fn tensors(path: &Path) -> std::collections::HashMap<String, Tensor> {
     candle_core::safetensors::load(path, &Device::Cpu).unwrap()
 }
 
@@ -107,6 +108,53 @@ fn a_critic_that_was_pretrained_on_collected_answers_knows_more_when_learning_be
     let path = format!("learner.critic.path={:?}", folder(&known, 1));
     complete(&dir.path().join("again"), &[&changes[..], &[&path]].concat(), 1, true, false);
     complete(&known, &with_path, 2, true, true);
+}
+
+#[test]
+fn answers_are_collected_with_the_policy_that_a_run_begins_reinforcement_learning_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let [corpus, run] = ["corpus", "run"].map(|name| dir.path().join(name));
+    let changes = [SEPARATE, &["warmup={ updates = 40, target_loss = 1.2, batch = 6 }"]].concat();
+    let found = collected(&corpus, &Policy::OfConfiguration, &changes).unwrap();
+    // After an update of the critic alone the policy is what it was after the warm-up.
+    let summary = complete(&run, &changes, 1, true, false);
+    assert_eq!((found.warmup_updates, 1), (summary.warmup_updates, summary.critic_warmup_updates));
+    let of_run = tensors(&folder(&run, 1).join("parameters.safetensors"));
+    let of_corpus = tensors(&corpus.join("policy.safetensors"));
+    assert_eq!(of_run.len(), of_corpus.len());
+    let values = |tensor: &Tensor| tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    for (name, tensor) in &of_run {
+        assert_eq!(values(tensor), values(&of_corpus[name]), "{name}");
+    }
+}
+
+#[test]
+fn the_command_line_collects_answers_and_pretrains_a_critic_on_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).into_os_string().into_string().unwrap();
+    std::fs::write(path("run.toml"), SETTINGS).unwrap();
+    let forebay = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(arguments);
+        for change in SEPARATE.iter().chain(&[ONE]) {
+            command.args(["--set", change]);
+        }
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (config, corpus, critic) = (path("run.toml"), path("corpus"), path("critic"));
+    let collect: &[&str] = &["collect", &config, "--out", &corpus, "--trajectories", "30"];
+    let (code, said, errors) = forebay(collect);
+    assert!(code == Some(0) && said.starts_with("wrote 32 answers of "), "{said}{errors}");
+    let (code, said, errors) =
+        forebay(&["pretrain-value", &config, &corpus, "--out", &critic, "--epochs", "2"]);
+    assert!(code == Some(0) && said.contains("28 answers, 6 steps; of 4 answers"), "{said}{errors}");
+    let (code, _, errors) = forebay(collect);
+    assert!(code == Some(1) && errors.contains("is not empty"), "{errors}");
+    std::fs::write(dir.path().join("corpus/corpus.bin"), "damaged").unwrap();
+    let (code, _, errors) = forebay(&["pretrain-value", &config, &corpus, "--out", &path("other")]);
+    assert!(code == Some(1) && errors.contains("corpus.bin") && errors.contains("cut off"), "{errors}");
 }
 
 #[test]
