@@ -14,16 +14,17 @@
 mod check;
 mod minibatch;
 mod prepare;
+mod state;
 mod values;
 
 use std::sync::Arc;
 
 use candle_core::{Tensor, Var};
 use rayon::ThreadPool;
-use serde::{Deserialize, Serialize};
 
 pub use check::LogProbDifferences;
 pub(super) use prepare::estimate;
+pub use state::{LearningRates, TokenLearnerState};
 
 use super::Needs;
 use super::advantage::{RewardBaseline, TokenAdvantageConfig};
@@ -58,42 +59,6 @@ pub enum TokenOutcome {
     },
     /// Somebody asked for the end meanwhile; nothing has changed.
     Abandoned,
-}
-
-/// The part of the learner that is neither parameters nor optimiser tensors.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct TokenLearnerState {
-    /// Completed updates.
-    pub version: Version,
-    /// Updates skipped since the last applied one.
-    pub skips_in_a_row: u32,
-    /// A baseline across problems, where the advantage has one.
-    pub baseline: Option<RewardBaseline>,
-    /// Of the updates, those that changed the value function alone.
-    pub value_only: u64,
-}
-
-impl TokenLearnerState {
-    /// Updates that changed the policy.
-    #[must_use]
-    pub fn policy_updates(&self) -> u64 {
-        self.version.0 - self.value_only.min(self.version.0)
-    }
-}
-
-/// Learning rates of an update.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LearningRates {
-    /// Of the policy, and of a critic on its layers.
-    pub policy: f64,
-    /// Of a critic with a trunk of its own.
-    pub values: f64,
-}
-
-impl From<f64> for LearningRates {
-    fn from(rate: f64) -> Self {
-        Self { policy: rate, values: rate }
-    }
 }
 
 /// See the module's documentation.
