@@ -3,6 +3,7 @@
 use super::devices::DeviceError;
 use super::role::RoleError;
 use super::run_dir::RunDirError;
+use super::token::CorpusError;
 use crate::codec::CodecError;
 use crate::config::Contradiction;
 use crate::env::EnvError;
@@ -42,6 +43,9 @@ pub enum TrainError {
     /// Metrics or files failed.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
+    /// A corpus cannot be written or read.
+    #[error(transparent)]
+    Corpus(#[from] CorpusError),
     /// A file of the run is damaged.
     #[error(transparent)]
     Codec(#[from] CodecError),

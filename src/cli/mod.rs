@@ -4,6 +4,7 @@
 //! command line for them.
 
 mod chat;
+mod collect;
 mod config;
 mod doctor;
 mod envs;
@@ -12,6 +13,7 @@ mod export;
 mod generate;
 mod objectives;
 mod policy_of_run;
+mod pretrain_value;
 mod process;
 mod tasks;
 mod train;
@@ -73,6 +75,10 @@ enum Command {
     Chat(chat::ChatArgs),
     /// Save the newest checkpoint of a token run as a Hugging Face directory
     Export(export::ExportArgs),
+    /// Collect graded answers of a token run's policy, to pretrain a critic on
+    Collect(collect::CollectArgs),
+    /// Train the critic of a token run on collected answers
+    PretrainValue(pretrain_value::PretrainValueArgs),
     /// List the environments
     Envs(envs::EnvsArgs),
     /// List the tasks
@@ -105,6 +111,8 @@ pub fn run(registries: impl Into<Registries>) -> ExitCode {
         Command::Generate(args) => generate::run(&args),
         Command::Chat(args) => chat::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Collect(args) => collect::run(&args, &registries),
+        Command::PretrainValue(args) => pretrain_value::run(&args, &registries),
         Command::Envs(args) => envs::run(&args, &registries.environments),
         Command::Tasks(args) => tasks::run(&args, &registries.tasks),
         Command::Objectives(args) => objectives::run(&args),

@@ -11,7 +11,7 @@ use super::Registries;
 use super::process::share_freed_memory;
 use crate::actors::token::train_tokens;
 use crate::actors::{TrainError, TrainOptions, train};
-use crate::config::{Override, RunConfig, Source};
+use crate::config::{Override, RunConfig, Source, TokenConfig};
 use crate::telemetry::{RunOutcome, Summary, TokenSummary};
 
 /// Arguments of `forebay train`.
@@ -45,17 +45,35 @@ pub fn read_config(path: &Path, overrides: &[String]) -> anyhow::Result<(RunConf
     Ok((RunConfig::read(&source)?, source))
 }
 
-pub(super) fn run(args: &TrainArgs, registries: Registries) -> anyhow::Result<ExitCode> {
-    let (config, source) = read_config(&args.config, &args.overrides)?;
-    let run_dir = args.run_dir.clone().unwrap_or_else(|| default_run_dir(&args.config));
-    let options = TrainOptions { run_dir, resume: args.resume, serial: args.serial };
-    let placed = |error| match error {
+/// Reads a configuration file of a token run with overrides.
+///
+/// # Errors
+/// As [`read_config`]; when it is of a control run.
+pub(super) fn read_token_config(path: &Path, overrides: &[String]) -> anyhow::Result<(TokenConfig, Source)> {
+    match read_config(path, overrides)? {
+        (RunConfig::Token(config), source) => Ok((*config, source)),
+        (RunConfig::Control(_), _) => {
+            anyhow::bail!("{} is of a control run; this is for token runs", path.display())
+        }
+    }
+}
+
+/// An error with the place of the fields it names in the configuration file.
+pub(super) fn placed(source: &Source, error: TrainError) -> anyhow::Error {
+    match error {
         TrainError::Config(contradiction) => {
             let fields: Vec<&str> = contradiction.fields.iter().map(String::as_str).collect();
             anyhow::Error::from(source.error(&fields, contradiction.why))
         }
         other => other.into(),
-    };
+    }
+}
+
+pub(super) fn run(args: &TrainArgs, registries: Registries) -> anyhow::Result<ExitCode> {
+    let (config, source) = read_config(&args.config, &args.overrides)?;
+    let run_dir = args.run_dir.clone().unwrap_or_else(|| default_run_dir(&args.config));
+    let options = TrainOptions { run_dir, resume: args.resume, serial: args.serial };
+    let placed = |error| placed(&source, error);
     let (status, cause) = match config {
         RunConfig::Control(config) => {
             let summary = train(*config, registries.environments, &options).map_err(placed)?;

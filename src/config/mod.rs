@@ -1,6 +1,7 @@
 //! The configuration of a run: the modules' own settings, composed.
 
 mod check;
+mod critic_check;
 mod error;
 mod explain;
 mod load;

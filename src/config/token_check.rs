@@ -7,6 +7,7 @@ use super::check::{Contradiction, refuse};
 use crate::actors::TrainError;
 use crate::actors::token::{LanguageModel, Rewarded};
 use crate::env::task::{Split, Task, TaskRegistry};
+use crate::policy::Decoder;
 use crate::schedule::ScheduleConfig;
 use crate::telemetry::{RunOutcome, TokenSummary};
 
@@ -155,6 +156,7 @@ impl TokenConfig {
                  or `skip_observation_gae` advantage",
             ));
         }
+        self.check_critic_settings()?;
         if learner.drop_zero_variance && !learner.advantage.is_group_relative() {
             return Err(refuse(
                 &["learner.drop_zero_variance", "learner.advantage"],
@@ -233,6 +235,11 @@ impl TokenConfig {
                 &["model.frozen", "model.adapters"],
                 "nothing is left to train: every parameter is frozen; take away a pattern",
             ));
+        }
+        if self.learner.has_separate_critic() && self.learner.critic.path.is_none() {
+            let critic = Decoder::value_function(model.decoder.config(), model.decoder.device());
+            let critic = critic.map_err(|error| refuse(&["learner.critic.trunk"], error.to_string()))?;
+            self.check_critic(&critic)?;
         }
         let context = model.decoder.config().context;
         let cache = self.generate.engine.cache_tokens;

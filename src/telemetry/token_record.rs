@@ -107,8 +107,13 @@ pub struct TokenRecord {
     pub clip_fraction_high: Option<f64>,
     /// Fraction of tokens masked for being too far off-policy (mean).
     pub masked_fraction: Option<f64>,
-    /// Fraction of the value targets' variance that the values explain, at most 1 (mean).
+    /// Fraction of the value targets' variance that the values explain, at most 1, before anything is learned from the
+    /// batch (mean).
     pub explained_variance: Option<f64>,
+    /// The same after a separate critic learned from the batch, of the values that the advantages are made of (mean).
+    pub explained_variance_updated: Option<f64>,
+    /// Norm of the gradient of a separate critic before clipping (mean).
+    pub value_gradient_norm: Option<f64>,
     /// Mean advantage (mean).
     pub advantage_mean: Option<f64>,
     /// Standard deviation of the advantages (mean).
@@ -226,6 +231,8 @@ impl Record for TokenRecord {
             clip_fraction_high: of.mean(|r| r.clip_fraction_high),
             masked_fraction: of.mean(|r| r.masked_fraction),
             explained_variance: of.mean(|r| r.explained_variance),
+            explained_variance_updated: of.mean(|r| r.explained_variance_updated),
+            value_gradient_norm: of.mean(|r| r.value_gradient_norm),
             advantage_mean: of.mean(|r| r.advantage_mean),
             advantage_std: of.mean(|r| r.advantage_std),
             log_prob_difference: of.greatest(|r| r.log_prob_difference),
@@ -261,6 +268,8 @@ impl Record for TokenRecord {
             ("policy/log_prob_difference", self.log_prob_difference),
             ("policy/kept_kv_log_prob_difference", self.kept_kv_log_prob_difference),
             ("value/explained_variance", self.explained_variance),
+            ("value/explained_variance_updated", self.explained_variance_updated),
+            ("value/gradient_norm", self.value_gradient_norm),
             ("advantage/mean", self.advantage_mean),
             ("advantage/std", self.advantage_std),
             ("optimiser/gradient_norm", self.gradient_norm),

@@ -9,7 +9,7 @@ use super::summary::{RunOutcome, read_summary, write_summary};
 use super::{TelemetryError, TokenLedger};
 
 /// The content of `summary.json` of a token run. Every field is always written, `eval_initial` and `eval_mean`
-/// only where an evaluation ran; a mean of nothing is null.
+/// only where an evaluation ran, `explained_variance_initial` only where there are values; a mean of nothing is null.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenSummary {
     /// How the run ended.
@@ -21,6 +21,9 @@ pub struct TokenSummary {
     /// Updates of the warm-up before them.
     #[serde(default)]
     pub warmup_updates: u64,
+    /// Of the updates, those at the start that changed the value function alone.
+    #[serde(default)]
+    pub critic_warmup_updates: u64,
     /// Tokens generated, whatever became of them.
     pub tokens: u64,
     /// Time the run took, all its sessions together (seconds).
@@ -35,6 +38,10 @@ pub struct TokenSummary {
     /// Mean reward of the last evaluation: its accuracy, where right is 1 and wrong 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_mean: Option<f64>,
+    /// Fraction of the value targets' variance that the values explained at the policy's first update, before anything was
+    /// learned from its batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explained_variance_initial: Option<f64>,
     /// Mean lag of all consumed tokens (updates).
     pub lag_mean: Option<f64>,
     /// Greatest lag of a consumed token (updates).
@@ -88,12 +95,14 @@ pub(super) mod tests {
             cause: "reached stop.tokens = 800".into(),
             updates: 3,
             warmup_updates: 2,
+            critic_warmup_updates: 0,
             tokens: ledger.submitted.steps,
             wall_seconds: 4.0,
             tokens_per_second: 207.0,
             reward_mean: Some(0.625),
             eval_initial: None,
             eval_mean: None,
+            explained_variance_initial: None,
             lag_mean: Some(0.5),
             lag_max: 2,
             epochs: 1.25,
@@ -106,7 +115,12 @@ pub(super) mod tests {
     #[test]
     fn the_summary_holds_the_documented_fields_and_reads_back() {
         let dir = tempfile::tempdir().unwrap();
-        let summary = TokenSummary { eval_initial: Some(0.25), eval_mean: Some(0.5), ..example() };
+        let summary = TokenSummary {
+            eval_initial: Some(0.25),
+            eval_mean: Some(0.5),
+            explained_variance_initial: Some(0.75),
+            ..example()
+        };
         summary.write(dir.path()).unwrap();
         let json: serde_json::Value =
             serde_json::from_str(&std::fs::read_to_string(dir.path().join(Summary::FILE)).unwrap()).unwrap();
@@ -115,12 +129,14 @@ pub(super) mod tests {
             "cause",
             "updates",
             "warmup_updates",
+            "critic_warmup_updates",
             "tokens",
             "wall_seconds",
             "tokens_per_second",
             "reward_mean",
             "eval_initial",
             "eval_mean",
+            "explained_variance_initial",
             "lag_mean",
             "lag_max",
             "ledger",

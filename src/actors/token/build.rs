@@ -7,6 +7,8 @@ use std::sync::Arc;
 use candle_core::{Device, Tensor};
 
 use super::checkpoint::{TOKEN_RUN_STATE, TokenRunState, files as own_files};
+use super::critic::ValueFunction;
+use super::decoder_file::DecoderFile;
 use super::demonstrations::Demonstrations;
 use super::frozen;
 use super::generator::GeneratorSnapshot;
@@ -56,6 +58,8 @@ pub(super) struct TokenCheckpoint {
     pub(super) parameters: Vec<(String, Tensor)>,
     optimizer: Vec<(String, Tensor)>,
     reference: Option<Vec<(String, Tensor)>>,
+    /// A critic with a trunk of its own, and the state of its optimiser.
+    critic: Option<(ValueFunction, Vec<(String, Tensor)>)>,
     /// Older versions that are still generated with, the latest first.
     older: Vec<(Version, Vec<(String, Tensor)>)>,
 }
@@ -68,7 +72,15 @@ pub(super) fn load(reader: &CheckpointReader) -> Result<Option<TokenCheckpoint>,
     let state: TokenRunState = codec::decode(TOKEN_RUN_STATE, loaded.file(files::STATE)?, MAX_STATE_BYTES)?;
     let versions = state.older_versions.iter();
     let older = versions.map(|&version| Ok((version, tensors(&own_files::older(version))?)));
+    let critic = match loaded.file(own_files::CRITIC) {
+        Err(_) => None,
+        Ok(bytes) => {
+            let file = DecoderFile::from_bytes(bytes).and_then(ValueFunction::of_file);
+            Some((file.map_err(|error| misfit(&error))?, tensors(own_files::CRITIC_OPTIMIZER)?))
+        }
+    };
     Ok(Some(TokenCheckpoint {
+        critic,
         older: older.collect::<Result<_, CodecError>>()?,
         state,
         parameters: tensors(files::PARAMETERS)?,
@@ -82,6 +94,7 @@ pub(super) fn build(
     config: TokenConfig,
     task: Arc<dyn Task>,
     mut model: LanguageModel,
+    critic: Option<ValueFunction>,
     metrics: &Arc<TokenMetrics>,
     run_dir: &RunDir,
     options: &TrainOptions,
@@ -105,8 +118,8 @@ pub(super) fn build(
     );
     let is_new = checkpoint.is_none();
     let (learner, mut state) = match checkpoint {
-        None => fresh(&config, &mut model, &prompts)?,
-        Some(checkpoint) => resumed(&config, &model, checkpoint, run_dir.path())?,
+        None => fresh(&config, &mut model, critic, &prompts)?,
+        Some(checkpoint) => resumed(&config, &model, critic, checkpoint, run_dir.path())?,
     };
     let older = older.into_iter().map(|(version, tensors)| {
         let parameters = learner.parameters().snapshot_with(tensors).map_err(|error| misfit(&error))?;
@@ -244,10 +257,14 @@ fn new_learner(
 fn fresh(
     config: &TokenConfig,
     model: &mut LanguageModel,
+    critic: Option<ValueFunction>,
     prompts: &Prompts,
 ) -> Result<(TokenLearner, TokenRunState), TrainError> {
     let parameters = model.initial_parameters(config.seed).map_err(LearnerError::from)?;
-    let learner = new_learner(config, model, &parameters, TokenLearnerState::default())?;
+    let mut learner = new_learner(config, model, &parameters, TokenLearnerState::default())?;
+    if let Some(critic) = critic {
+        learner.set_critic(critic.decoder, &critic.parameters)?;
+    }
     let batch = config.learner.prompts as u64;
     let settings = SchedulerSettings::new(&config.schedule, batch, config.learner.forced_lag);
     let state = TokenRunState {
@@ -286,17 +303,30 @@ fn check_trained(
     if same && LanguageModel::adapters_of_run(run_dir)?.as_ref() == model.decoder.adapters() {
         return Ok(());
     }
-    Err(misfit(&"the checkpoint was made with another model, or with other model.adapters or model.frozen"))
+    Err(misfit(
+        &"the checkpoint was made with another model, or with other model.adapters, model.frozen or learner.critic.trunk",
+    ))
 }
 
 /// The learner and the state that a checkpoint holds.
 fn resumed(
     config: &TokenConfig,
     model: &LanguageModel,
+    given: Option<ValueFunction>,
     checkpoint: TokenCheckpoint,
     run_dir: &Path,
 ) -> Result<(TokenLearner, TokenRunState), TrainError> {
-    let TokenCheckpoint { mut state, parameters, optimizer, reference, older: _ } = checkpoint;
+    let TokenCheckpoint { mut state, parameters, optimizer, reference, critic, older: _ } = checkpoint;
+    // Before reinforcement learning begins there may be none yet.
+    let fits = match (config.learner.has_separate_critic(), state.journal.started) {
+        (true, started) => critic.is_some() || !started,
+        (false, _) => critic.is_none(),
+    };
+    if !fits {
+        return Err(misfit(
+            &"the checkpoint was made with another learner.critic.trunk or learner.advantage",
+        ));
+    }
     check_trained(config, model, &parameters, run_dir)?;
     let all = parameters.into_iter().chain(frozen::read(run_dir)?).collect();
     let parameters = model.decoder.layout().adopt(all, &Device::Cpu).map_err(|error| misfit(&error))?;
@@ -315,6 +345,18 @@ fn resumed(
     }
     let mut learner = new_learner(config, model, &parameters, state.learner.clone())?;
     learner.optimizer().load_state(&optimizer).map_err(|error| misfit(&error))?;
+    match (critic, given) {
+        (Some((critic, optimizer)), _) => {
+            config.check_critic(&critic.decoder)?;
+            learner.set_critic(critic.decoder, &critic.parameters)?;
+            if let Some(critic) = learner.critic_mut() {
+                let loaded = critic.optimizer().load_state(&optimizer);
+                loaded.map_err(|error| misfit(&format!("the critic's optimiser: {error}")))?;
+            }
+        }
+        (None, Some(given)) => learner.set_critic(given.decoder, &given.parameters)?,
+        (None, None) => {}
+    }
     if let Some(reference) = reference {
         let reference = learner.parameters().snapshot_with(reference).map_err(|error| misfit(&error))?;
         learner.set_reference(reference);

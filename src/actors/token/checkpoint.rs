@@ -43,6 +43,12 @@ pub mod files {
     /// Parameters of the reference policy, where there is one.
     pub const REFERENCE: &str = "reference.safetensors";
 
+    /// Shape and parameters of a critic with a trunk of its own, where there is one.
+    pub const CRITIC: &str = super::super::critic::FILE;
+
+    /// State of its optimiser.
+    pub const CRITIC_OPTIMIZER: &str = "critic-optimizer.safetensors";
+
     /// Parameters of a version before the learner's.
     #[must_use]
     pub fn older(version: crate::trajectory::Version) -> String {

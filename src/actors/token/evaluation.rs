@@ -9,11 +9,11 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::conversation::{Conversation, prompt_ids};
-use super::grading::{Verdict, judge};
+use super::answers::{Answered, Answers};
+use super::conversation::Conversation;
 use crate::env::task::{Split, Task};
-use crate::generate::{Engine, EngineConfig, Finished, Request, Stops, Weights};
-use crate::ops::{KEY_TILE, Sampling};
+use crate::generate::{EngineConfig, Stops, Weights};
+use crate::ops::Sampling;
 use crate::policy::{Decoder, Tokenizer};
 use crate::trajectory::{Finish, Reward, Trajectory, TrajectoryId};
 
@@ -139,70 +139,25 @@ pub fn evaluate_tokens(
     sampling: &Sampling,
     keep_going: &dyn Fn() -> bool,
 ) -> Result<Option<TokenEvaluation>, String> {
-    let Examinee { task, tokenizer, decoder, stops, engine: config, max_new_tokens, seed } = examinee;
+    let Examinee { task, tokenizer, .. } = examinee;
     let count = task.len(Split::Evaluation).map_or(problems, |len| problems.min(len as usize));
-    let config = EngineConfig {
-        cache_tokens: config.cache_tokens.max(2 * decoder.config().context.min(64 * KEY_TILE)),
-        record_experts: false,
-        force_experts: false,
-        log_prob_noise: 0.0,
-        ..config.clone()
-    };
-    let mut engine =
-        Engine::new(Arc::clone(decoder), weights, config, *seed).map_err(|error| error.to_string())?;
-    let mut conversations: BTreeMap<u32, Conversation> = BTreeMap::new();
+    let mut asked = Answers::new(examinee, weights, *sampling)?;
     let mut answers: BTreeMap<u32, EvaluatedAnswer> = BTreeMap::new();
     let mut next = 0_u32;
-    let request = |trajectory: Trajectory| Request {
-        trajectory,
-        sampling: *sampling,
-        max_new_tokens: *max_new_tokens,
-        stops: Arc::clone(stops),
-        hold: false,
-    };
     while answers.len() < count {
         if !keep_going() {
             return Ok(None);
         }
-        while (next as usize) < count && engine.usage().waiting == 0 {
+        while (next as usize) < count && asked.has_room() {
             let problem = task.problem(Split::Evaluation, next).map_err(|error| error.to_string())?;
-            let prompt = prompt_ids(tokenizer, &problem).map_err(|error| error.to_string())?;
             let id = TrajectoryId { epoch: EPOCH, prompt: next, ..TrajectoryId::default() };
-            let trajectory = Trajectory::new(id, prompt.into());
-            conversations.insert(next, Conversation::new(Arc::new(problem)));
-            engine.submit(request(trajectory)).map_err(|error| error.to_string())?;
+            let prompt = asked.prompt(&problem)?;
+            asked.ask(Arc::new(problem), prompt, id)?;
             next += 1;
         }
-        for Finished { mut trajectory, .. } in engine.step().map_err(|error| error.to_string())? {
-            let index = trajectory.id.prompt;
-            let Some(conversation) = conversations.get_mut(&index) else { continue };
-            conversation.end_turn(tokenizer, &stops.strings, &trajectory);
-            let reward = loop {
-                match judge(&**task, &trajectory, conversation) {
-                    Verdict::Observe(said) => {
-                        let ids = conversation
-                            .observe(tokenizer, &trajectory, said)
-                            .map_err(|error| error.to_string())?;
-                        if trajectory.len() + ids.len() >= decoder.config().context {
-                            trajectory.finish = Some(Finish::Context);
-                            continue;
-                        }
-                        trajectory.finish = None;
-                        trajectory.push_observation(&ids, engine.version());
-                        engine.submit(request(trajectory.clone())).map_err(|error| error.to_string())?;
-                        break None;
-                    }
-                    Verdict::Graded(reward) => break Some(Some(reward)),
-                    Verdict::Failed(error) => {
-                        tracing::warn!("evaluation problem {index} was not graded: {error}");
-                        break Some(None);
-                    }
-                }
-            };
-            if let Some(reward) = reward {
-                answers.insert(index, answered(tokenizer, &trajectory, conversation, reward));
-                conversations.remove(&index);
-            }
+        for Answered { trajectory, conversation, reward } in asked.step()? {
+            let answer = answered(tokenizer, &trajectory, &conversation, reward);
+            answers.insert(trajectory.id.prompt, answer);
         }
     }
     Ok(Some(TokenEvaluation { answers: answers.into_values().collect() }))

@@ -21,7 +21,8 @@ fn path(run_dir: &Path) -> PathBuf {
     run_dir.join(LanguageModel::FOLDER).join(FILE)
 }
 
-fn checksum(named: &[(String, Tensor)]) -> candle_core::Result<String> {
+/// CRC-32C of all values in order, as text.
+pub(super) fn checksum(named: &[(String, Tensor)]) -> candle_core::Result<String> {
     let mut sum = 0;
     for (_, tensor) in named {
         let values: Vec<f32> = tensor.flatten_all()?.to_vec1()?;

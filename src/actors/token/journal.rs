@@ -27,6 +27,11 @@ pub struct TokenJournal {
     pub attempts: u64,
     /// Mean reward of the initial policy in an evaluation, after a warm-up if there was one; `None` when there was none.
     pub initial_evaluation: Option<f64>,
+    /// Fraction of the value targets' variance that values explained at the policy's first update, before anything was
+    /// learned from its batch; `None` before it and without values.
+    pub initial_explained_variance: Option<f64>,
+    /// Whether the policy has been updated.
+    pub policy_updated: bool,
     /// Version at which the next evaluation is due.
     pub next_evaluation: u64,
 }
@@ -41,6 +46,8 @@ impl Default for TokenJournal {
             started: false,
             attempts: 0,
             initial_evaluation: None,
+            initial_explained_variance: None,
+            policy_updated: false,
             next_evaluation: 0,
         }
     }

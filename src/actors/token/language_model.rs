@@ -48,7 +48,7 @@ impl LanguageModel {
     /// # Errors
     /// When its files cannot be used, or a task does not say which characters it needs.
     pub fn open(config: &TokenConfig, task: &dyn Task) -> Result<Self, TrainError> {
-        let value_head = config.learner.advantage.needs_values();
+        let value_head = config.learner.has_shared_critic();
         let refuse = |error: &dyn std::fmt::Display| TrainError::Model(error.to_string());
         let Some(path) = &config.model.path else {
             let alphabet = task.alphabet().ok_or_else(|| {

@@ -27,7 +27,7 @@ use crate::actors::role::{Role, RoleError, Turn};
 use crate::codec::CheckpointStore;
 use crate::learner::LearnerError;
 use crate::learner::schedule::Progress;
-use crate::learner::token::{TokenLearner, TokenOutcome};
+use crate::learner::token::{LearningRates, TokenLearner, TokenOutcome};
 use crate::telemetry::{SampleWriter, TokenRecord};
 use crate::trajectory::{DropReason, Group, Version};
 
@@ -134,12 +134,15 @@ impl TokenLearnerRole {
         self.learner.version()
     }
 
+    /// Updates so far that changed the value function alone.
+    #[must_use]
+    pub fn value_only(&self) -> u64 {
+        self.learner.state().value_only
+    }
+
     /// Whether there is more to imitate before reinforcement learning begins.
     fn is_warming_up(&self) -> bool {
-        let (config, losses) = (&self.run.config.warmup, &self.journal.warmup_losses);
-        let loss = losses.mean().filter(|_| losses.window_is_full());
-        let knows_enough = config.target_loss.zip(loss).is_some_and(|(target, loss)| loss <= target);
-        !self.journal.started && self.journal.warmup < config.updates && !knows_enough
+        !self.journal.started && self.run.config.warmup.goes_on(&self.journal)
     }
 
     /// One update of the warm-up.
@@ -147,9 +150,7 @@ impl TokenLearnerRole {
         let since = Instant::now();
         let config = self.run.config.warmup.clone();
         let batch = self.demonstrations.batch(self.journal.warmup, config.batch).map_err(RoleError::Files)?;
-        let progress = Progress::new(self.journal.warmup, Some(config.updates));
-        // Falls to a tenth, so that the last updates settle.
-        let rate = config.learning_rate * (1.0 - 0.9 * progress.fraction());
+        let rate = config.rate(self.journal.warmup);
         match self.learner.imitate(&batch, rate)? {
             TokenOutcome::Applied(applied) => {
                 self.journal.warmup_losses.push(applied.loss);
@@ -242,13 +243,18 @@ impl TokenLearnerRole {
         true
     }
 
-    fn learning_rate(&self) -> f64 {
-        let stop = &self.run.config.stop;
+    /// The policy's rate does not rise before its first update, which follows the critic's warm-up.
+    fn learning_rates(&self) -> LearningRates {
+        let (stop, config) = (&self.run.config.stop, &self.run.config.learner);
+        let updates = self.learner.version().0;
         let progress = Progress::furthest([
-            Progress::new(self.learner.version().0, stop.updates),
+            Progress::new(updates, stop.updates),
             Progress::new(self.run.ledger.submitted_steps(), stop.tokens),
         ]);
-        self.run.config.learner.schedule.at(self.learner.version().0, progress)
+        LearningRates {
+            policy: config.schedule.at(self.learner.state().policy_updates(), progress),
+            values: config.critic_schedule().at(updates, progress),
+        }
     }
 
     /// Whether a fault of this kind strikes at the update in hand.
@@ -267,14 +273,14 @@ impl TokenLearnerRole {
             std::thread::sleep(delay);
         }
         let poison = self.fault(FaultKind::NanGradient).is_some();
-        let learning_rate = self.learning_rate();
+        let rates = self.learning_rates();
         let batch = std::mem::take(&mut self.batch);
         let before = self.learner.version();
         let groups: Vec<&Group> = batch.iter().map(|ready| &ready.group).collect();
         let interrupt = self.interrupt.clone();
         let abandon = || interrupt.signal().is_some();
-        let outcome = self.learner.update(&groups, learning_rate, poison, &abandon);
-        self.record.learning_rate = Some(learning_rate);
+        let outcome = self.learner.update(&groups, rates, poison, &abandon);
+        self.record.learning_rate = Some(rates.policy);
         match outcome {
             Ok(TokenOutcome::Applied(applied)) => {
                 self.describe(&groups, &applied);

@@ -5,9 +5,14 @@
 //! [`queue`](super::queue::queue) → [`learner`] → [`ParameterBus`](super::parameter_bus::ParameterBus) → generator.
 //! Supervision, queue, bus, checkpoints and telemetry are those of the control workload.
 
+mod answers;
 mod build;
 pub mod checkpoint;
+mod collect;
 mod conversation;
+mod corpus;
+mod critic;
+mod decoder_file;
 mod demonstrations;
 mod evaluation;
 mod faults;
@@ -19,14 +24,19 @@ mod language_model;
 pub mod learner;
 mod monitor;
 pub mod plane;
+mod pretrain;
 mod reward_model;
 pub mod run;
 mod train;
 mod tree;
+mod warmup;
 
 pub use build::load_token_parameters;
+pub use collect::{CollectOptions, Collected, Policy, collect};
+pub use corpus::{Corpus, CorpusDescription, CorpusError};
 pub use evaluation::{EvaluatedAnswer, Examinee, TokenEvaluation, TokenEvaluationConfig, evaluate_tokens};
 pub use grading::{GradingConfig, Verdict, judge};
 pub use language_model::LanguageModel;
+pub use pretrain::{PretrainOptions, Pretraining, pretrain_value};
 pub use reward_model::{RewardModelConfig, Rewarded};
 pub use train::train_tokens;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::build::{Prepared, build};
+use super::critic::ValueFunction;
 use super::language_model::LanguageModel;
 use super::learner::TokenLearnerRole;
 use super::monitor::TokenMonitor;
@@ -35,6 +36,7 @@ pub fn train_tokens(
     let task = config.make_task(registry)?;
     let model = LanguageModel::open(&config, &*task)?;
     config.check_model(&model, &*task)?;
+    let critic = ValueFunction::open(&config, &model)?;
     let metrics = Arc::new(TokenMetrics::new(&config.task.name));
     let board = Arc::new(StatusBoard::default());
     // Before the directory, like all that can refuse to start, so that a port in use leaves nothing behind.
@@ -54,7 +56,7 @@ pub fn train_tokens(
 
     let interrupt = Interrupt::listen();
     let Prepared { run, mut learner, generators } =
-        build(config, task, model, &metrics, &run_dir, options, &interrupt)?;
+        build(config, task, model, critic, &metrics, &run_dir, options, &interrupt)?;
     let earlier_seconds = learner.wall_seconds();
     let progress = Progress::new(run.config.telemetry.progress);
     let mut monitor = TokenMonitor::new(Arc::clone(&run), progress, Arc::clone(&board), earlier_seconds);
@@ -92,12 +94,14 @@ fn conclude(
         cause: String::new(),
         updates: run.bus.latest().version.0,
         warmup_updates: 0,
+        critic_warmup_updates: 0,
         tokens: 0,
         wall_seconds: earlier_seconds,
         tokens_per_second: 0.0,
         reward_mean: None,
         eval_initial: None,
         eval_mean: None,
+        explained_variance_initial: None,
         lag_mean: None,
         lag_max: 0,
         epochs: run.plane.epochs(),
@@ -117,6 +121,8 @@ fn conclude(
         summary.warmup_updates = role.journal().warmup;
         summary.eval_initial = role.journal().initial_evaluation;
         summary.eval_mean = role.journal().rewards.evaluation();
+        summary.critic_warmup_updates = role.value_only();
+        summary.explained_variance_initial = role.journal().initial_explained_variance;
         let problems = run.config.evaluation.final_problems;
         if status == RunOutcome::Completed && problems > 0 {
             match role.evaluate(problems) {

@@ -9,6 +9,11 @@ pub(super) struct Tally {
     pub(super) loss: f64,
     pub(super) value_loss: Option<f64>,
     pub(super) gradient_norm: f64,
+    /// Whether the policy stays as it is.
+    pub(super) value_only: bool,
+    /// Of a separate critic: its optimiser steps, and the norm of the last one's gradient.
+    pub(super) value_steps: u64,
+    pub(super) value_gradient_norm: Option<f64>,
     policy_loss: f64,
     reference_kl: f64,
     entropy_sum: f64,
@@ -18,16 +23,19 @@ pub(super) struct Tally {
     advantage_mean: Option<f64>,
     advantage_deviation: Option<f64>,
     explained_variance: Option<f64>,
+    explained_variance_updated: Option<f64>,
 }
 
 /// The figures of an applied update; sums over its minibatches where there are several.
 #[derive(Debug, Clone)]
 pub struct TokenApplied {
-    /// What was minimised.
+    /// Whether the value function alone has learned, and the policy is what it was.
+    pub value_only: bool,
+    /// What was minimised; without the loss of a separate critic, unless that alone was.
     pub loss: f64,
     /// The objective's part.
     pub policy_loss: f64,
-    /// The critic's part before its coefficient, where there is a critic.
+    /// The critic's loss before its coefficient, where there is a critic; the mean over the steps of a separate one.
     pub value_loss: Option<f64>,
     /// The reference KL's part, with its coefficient.
     pub reference_kl: f64,
@@ -41,8 +49,14 @@ pub struct TokenApplied {
     pub advantage_mean: Option<f64>,
     /// Standard deviation of the advantages.
     pub advantage_deviation: Option<f64>,
-    /// Fraction of the value targets' variance that the values explained.
+    /// Steps of a separate critic's optimiser.
+    pub value_steps: u64,
+    /// Global norm of the gradient of a separate critic's last step before clipping.
+    pub value_gradient_norm: Option<f64>,
+    /// Fraction of the value targets' variance that the values explained before anything was learned from the batch.
     pub explained_variance: Option<f64>,
+    /// The same of the values that the advantages are made of, where a separate critic learned from the batch first.
+    pub explained_variance_updated: Option<f64>,
     /// What the objective tells.
     pub diagnostics: Diagnostics,
 }
@@ -50,28 +64,22 @@ pub struct TokenApplied {
 impl Tally {
     /// With what is known of a whole batch before it is learned from.
     pub(super) fn of_batch(flat: &Flat) -> Self {
-        let chosen = || (0..flat.tokens()).filter(|&token| flat.mask[token]);
-        let moments = |value: &dyn Fn(usize) -> f64| {
-            let count = chosen().count();
-            let mean = chosen().map(value).sum::<f64>() / count.max(1) as f64;
-            let variance =
-                chosen().map(|token| (value(token) - mean).powi(2)).sum::<f64>() / count.max(1) as f64;
-            (count > 0).then_some((mean, variance))
-        };
-        let advantages = moments(&|token| f64::from(flat.advantages[token]));
-        let explained_variance = if flat.values.is_empty() {
-            None
-        } else {
-            let targets = moments(&|token| f64::from(flat.value_targets[token]));
-            let errors = moments(&|token| f64::from(flat.value_targets[token] - flat.values[token]));
-            targets.zip(errors).filter(|(targets, _)| targets.1 > 0.0).map(|(t, e)| 1.0 - e.1 / t.1)
-        };
-        Self {
-            advantage_mean: advantages.map(|(mean, _)| mean),
-            advantage_deviation: advantages.map(|(_, variance)| variance.sqrt()),
-            explained_variance,
-            ..Self::default()
-        }
+        let mut tally = Self { explained_variance: explained(flat), ..Self::default() };
+        tally.note_advantages(flat);
+        tally
+    }
+
+    /// Advantages were made anew from values that a critic computed after it had learned.
+    pub(super) fn look_again(&mut self, flat: &Flat) {
+        self.explained_variance_updated = explained(flat);
+        self.note_advantages(flat);
+    }
+
+    fn note_advantages(&mut self, flat: &Flat) {
+        let advantages = flat.mask.iter().zip(&flat.advantages).filter(|(mask, _)| **mask);
+        let moments = moments(advantages.map(|(_, &advantage)| f64::from(advantage)));
+        self.advantage_mean = moments.map(|(mean, _)| mean);
+        self.advantage_deviation = moments.map(|(_, variance)| variance.sqrt());
     }
 
     /// Adds a micro-batch.
@@ -93,6 +101,7 @@ impl Tally {
 
     pub(super) fn applied(self) -> TokenApplied {
         TokenApplied {
+            value_only: self.value_only,
             loss: self.loss,
             policy_loss: self.policy_loss,
             value_loss: self.value_loss,
@@ -102,7 +111,10 @@ impl Tally {
             gradient_norm: self.gradient_norm,
             advantage_mean: self.advantage_mean,
             advantage_deviation: self.advantage_deviation,
+            value_steps: self.value_steps,
+            value_gradient_norm: self.value_gradient_norm,
             explained_variance: self.explained_variance,
+            explained_variance_updated: self.explained_variance_updated,
             diagnostics: self.diagnostics.unwrap_or_default(),
         }
     }
@@ -114,4 +126,26 @@ impl TokenApplied {
     pub fn figure(&self, figure: Figure) -> Option<f64> {
         self.diagnostics.get(figure)
     }
+}
+
+/// Mean and variance; `None` of nothing.
+fn moments(values: impl Iterator<Item = f64> + Clone) -> Option<(f64, f64)> {
+    let count = values.clone().count();
+    let mean = values.clone().sum::<f64>() / count.max(1) as f64;
+    let variance = values.map(|value| (value - mean).powi(2)).sum::<f64>() / count.max(1) as f64;
+    (count > 0).then_some((mean, variance))
+}
+
+/// Fraction of the variance of targets that values explain, of pairs of a value and its target: at most 1, and 0 for
+/// values that are all alike. `None` when the targets are.
+pub(super) fn explained_variance(pairs: impl Iterator<Item = (f32, f32)> + Clone) -> Option<f64> {
+    let (_, of_targets) = moments(pairs.clone().map(|(_, target)| f64::from(target)))?;
+    let (_, of_errors) = moments(pairs.map(|(value, target)| f64::from(target - value)))?;
+    (of_targets > 0.0).then(|| 1.0 - of_errors / of_targets)
+}
+
+/// That of the values in a batch; `None` without values.
+fn explained(flat: &Flat) -> Option<f64> {
+    let pairs = flat.values.iter().copied().zip(flat.value_targets.iter().copied());
+    explained_variance(pairs.zip(&flat.mask).filter(|(_, mask)| **mask).map(|(pair, _)| pair))
 }

@@ -1,10 +1,11 @@
 //! Groups as the flat arrays that objectives read: one row for each trajectory, one entry for each token after its
 //! prompt.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::batch::{Shape, TokenBatch};
-use crate::policy::Place;
+use crate::policy::{Pack, Place, Scores};
 use crate::trajectory::{Finish, Group, Version};
 
 /// Flat arrays of a batch or a part of it.
@@ -136,5 +137,58 @@ impl Flat {
             value_targets: gather(&self.value_targets, &ranges),
             first_rows: Vec::new(),
         }
+    }
+}
+
+/// Scores of packs as one flat array, 0 where nothing is predicted.
+pub(super) fn spread(
+    flat: &Flat,
+    packs: &[Pack],
+    scores: &[Scores],
+    values: impl Fn(&Scores) -> &Vec<f32>,
+) -> Vec<f32> {
+    let mut spread = vec![0.0; flat.tokens()];
+    for (pack, scores) in packs.iter().zip(scores) {
+        for (place, value) in pack.places.iter().zip(values(scores)) {
+            spread[flat.entry(place)] = *value;
+        }
+    }
+    spread
+}
+
+/// The rows of a pack as flat arrays of their own.
+pub(super) struct PackRows {
+    /// Rows of the whole, in the pack's order.
+    pub(super) rows: Vec<usize>,
+    /// Those rows.
+    pub(super) flat: Flat,
+    /// Entry of each of the pack's predicted tokens in `flat`.
+    entries: Vec<usize>,
+}
+
+impl PackRows {
+    /// The rows of `whole` that a pack of the same groups holds.
+    pub(super) fn new(whole: &Flat, pack: &Pack) -> Self {
+        let mut rows: Vec<usize> = pack.places.iter().map(|place| whole.row(place)).collect();
+        rows.dedup();
+        let flat = whole.select(&rows);
+        let starts: BTreeMap<usize, usize> =
+            rows.iter().zip(&flat.rows).map(|(&row, range)| (row, range.start)).collect();
+        debug_assert_eq!(starts.len(), rows.len(), "a trajectory stands in one place of one pack");
+        let entry = |place: &Place| starts[&whole.row(place)] + place.token;
+        let entries = pack.places.iter().map(entry).collect();
+        Self { rows, flat, entries }
+    }
+
+    /// One value for each predicted token as an array over the tokens of `flat`, 0 elsewhere.
+    pub(super) fn spread(&self, values: &[f32]) -> Vec<f32> {
+        let mut spread = vec![0.0; self.flat.tokens()];
+        self.entries.iter().zip(values).for_each(|(&entry, &value)| spread[entry] = value);
+        spread
+    }
+
+    /// The entries of the predicted tokens.
+    pub(super) fn gather(&self, values: &[f32]) -> Vec<f32> {
+        self.entries.iter().map(|&entry| values[entry]).collect()
     }
 }

@@ -18,12 +18,14 @@ pub mod advantage;
 mod aggregate;
 mod applied;
 mod batch;
+mod critic;
 mod diagnostics;
 mod error;
 mod flat;
 mod loss;
 mod objective;
 mod pairs;
+mod pretraining;
 mod reference_kl;
 mod settings;
 mod update;
@@ -32,6 +34,7 @@ mod value_loss;
 pub use aggregate::{Aggregation, Denominators, Totals};
 pub use applied::TokenApplied;
 pub use batch::{Needs, Shape, TokenBatch};
+pub use critic::Critic;
 pub use diagnostics::{Diagnostics, Figure};
 pub use error::TokenLossError;
 pub use loss::{TokenLoss, TokenLossConfig, pair_margins, token_loss};
@@ -43,9 +46,10 @@ pub use objective::{
     ToprConfig, WeightLevel,
 };
 pub use pairs::Pair;
+pub use pretraining::{ValueFit, ValuePretraining};
 pub use reference_kl::{KlEstimator, ReferenceKlConfig, reference_kl_rewards};
-pub use settings::{CriticConfig, TokenLearnerConfig};
-pub use update::{LogProbDifferences, TokenLearner, TokenLearnerState, TokenOutcome};
+pub use settings::{CriticConfig, CriticParameters, CriticTrunk, TokenLearnerConfig, UpdateOrder};
+pub use update::{LearningRates, LogProbDifferences, TokenLearner, TokenLearnerState, TokenOutcome};
 pub use value_loss::{TokenValueClip, TokenValueLoss, token_value_loss};
 
 #[cfg(test)]

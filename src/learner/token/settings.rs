@@ -1,5 +1,7 @@
 //! Settings of the token learner.
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -7,23 +9,97 @@ use super::advantage::TokenAdvantageConfig;
 use super::loss::TokenLossConfig;
 use crate::learner::optimizer::{AdamwConfig, OptimizerConfig};
 use crate::learner::schedule::{ScheduleConfig, ScheduleKind};
-use crate::policy::Checkpointing;
+use crate::policy::{Checkpointing, Decoder, NamePatterns};
 
-/// The value head and its loss.
+/// What the value head stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CriticTrunk {
+    /// The policy's own layers; policy and values are learned in one update.
+    #[default]
+    Shared,
+    /// Layers of its own, which begin as the policy's or come from `learner.critic.path`, with updates of their own.
+    Separate,
+}
+
+/// Which parameters of a separate value function are trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CriticParameters {
+    /// All.
+    #[default]
+    All,
+    /// Those of feed-forward networks or experts, and the value head; embeddings, attention, norms and routers are frozen.
+    FeedForward,
+}
+
+/// In which order a separate value function and the policy learn from a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UpdateOrder {
+    /// Value updates, values computed anew, advantages, policy update.
+    #[default]
+    ValueFirst,
+    /// Values, advantages, policy update, value updates.
+    PolicyFirst,
+}
+
+/// The value function and its loss.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CriticConfig {
-    /// Weight of the value loss.
+    /// What the value head stands on.
+    pub trunk: CriticTrunk,
+    /// Weight of the value loss beside the policy's, where they share their layers.
     pub coefficient: f64,
     /// How far a value may move from its old one before its gradient stops; absent: as far as it likes.
     pub clip: Option<f64>,
     /// Whether an answer that was cut off is worth what the critic says of its last token, instead of its reward alone.
     pub bootstrap_truncated: bool,
+    /// Steps of a separate value function's optimiser for each step of the policy's.
+    pub updates: usize,
+    /// In which order a separate value function and the policy learn from a batch.
+    pub order: UpdateOrder,
+    /// Updates at the start of reinforcement learning in which a separate value function learns and the policy does not.
+    pub warmup_updates: u64,
+    /// Which parameters of a separate value function are trained.
+    pub train: CriticParameters,
+    /// More of its parameters that are not trained, by patterns over their names such as `"model.layers.0.*"`.
+    pub frozen: NamePatterns,
+    /// What a separate value function begins as: a directory of `forebay pretrain-value`, or a language model as
+    /// `model.path` takes it, of the policy's vocabulary. Absent: the policy's layers when reinforcement learning begins.
+    pub path: Option<PathBuf>,
+    /// Learning rate of a separate value function, with the course of `learner.schedule`. Absent: the policy's.
+    pub learning_rate: Option<f64>,
+    /// Optimiser of a separate value function. Absent: one like the policy's.
+    pub optimizer: Option<OptimizerConfig>,
 }
 
 impl Default for CriticConfig {
     fn default() -> Self {
-        Self { coefficient: 0.5, clip: None, bootstrap_truncated: false }
+        Self {
+            trunk: CriticTrunk::default(),
+            coefficient: 0.5,
+            clip: None,
+            bootstrap_truncated: false,
+            updates: 1,
+            order: UpdateOrder::default(),
+            warmup_updates: 0,
+            train: CriticParameters::default(),
+            frozen: NamePatterns::default(),
+            path: None,
+            learning_rate: None,
+            optimizer: None,
+        }
+    }
+}
+
+impl CriticConfig {
+    /// Whether a parameter of this name of a separate value function is trained.
+    #[must_use]
+    pub fn is_trained(&self, name: &str) -> bool {
+        let open = self.train == CriticParameters::All || Decoder::is_feed_forward(name);
+        open && !self.frozen.matches(name)
     }
 }
 
@@ -39,7 +115,7 @@ pub struct TokenLearnerConfig {
     pub loss: TokenLossConfig,
     /// What is learned from rewards.
     pub advantage: TokenAdvantageConfig,
-    /// The value head and its loss, for advantages that need values.
+    /// The value function and its loss, for advantages that need values.
     pub critic: CriticConfig,
     /// Penalty on the divergence from the reference policy inside the reward, per nat; 0: none.
     pub reward_kl: f64,
@@ -98,5 +174,26 @@ impl Default for TokenLearnerConfig {
             threads: 1,
             check_every: 0,
         }
+    }
+}
+
+impl TokenLearnerConfig {
+    /// Whether there is a value function with layers of its own.
+    #[must_use]
+    pub fn has_separate_critic(&self) -> bool {
+        self.advantage.needs_values() && self.critic.trunk == CriticTrunk::Separate
+    }
+
+    /// Whether the policy has a value head on its own layers.
+    #[must_use]
+    pub fn has_shared_critic(&self) -> bool {
+        self.advantage.needs_values() && self.critic.trunk == CriticTrunk::Shared
+    }
+
+    /// Learning rate of a separate value function and its course.
+    #[must_use]
+    pub fn critic_schedule(&self) -> ScheduleConfig {
+        let learning_rate = self.critic.learning_rate.unwrap_or(self.schedule.learning_rate);
+        ScheduleConfig { learning_rate, ..self.schedule }
     }
 }

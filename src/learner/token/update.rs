@@ -1,29 +1,35 @@
 //! The token learner: parameters, optimiser state, and the step from a batch of groups to the next version.
 //!
-//! A step, in this order: log-probabilities of the reference policy and values of the critic where something needs
-//! them; advantages; log-probabilities at the start of the step where the objective anchors on them; then for each
-//! pass and minibatch its micro-batches forward and backward, and one optimiser step.
+//! A step, in this order: log-probabilities of the reference policy where something needs them; values; advantages;
+//! log-probabilities at the start of the step where the objective anchors on them; then for each pass and minibatch
+//! its micro-batches forward and backward, and one optimiser step. A critic on the policy's layers learns in the same
+//! optimiser steps. One with a trunk of its own ([`Critic`]) has steps of its own: before the policy's, with values and
+//! advantages made anew in between, or after them (`learner.critic.order`); while it warms up, it alone learns.
 //!
 //! Invariants: a version counts batches, not minibatches; denominators are those of the whole minibatch, so that
 //! micro-batches add up; a loss or gradient that is not finite never reaches the parameters (the update is skipped and
 //! the version stays); everything that the next update depends on is in [`TokenLearnerState`], the parameters, the
-//! reference and the optimiser's tensors.
+//! reference, the critic and the optimisers' tensors.
 
 mod check;
 mod minibatch;
 mod prepare;
+mod state;
+mod values;
 
 use std::sync::Arc;
 
 use candle_core::{Tensor, Var};
 use rayon::ThreadPool;
-use serde::{Deserialize, Serialize};
 
 pub use check::LogProbDifferences;
+pub(super) use prepare::estimate;
+pub use state::{LearningRates, TokenLearnerState};
 
 use super::Needs;
 use super::advantage::{RewardBaseline, TokenAdvantageConfig};
 use super::applied::{Tally, TokenApplied};
+use super::critic::Critic;
 use super::flat::Flat;
 use super::settings::TokenLearnerConfig;
 use crate::learner::LearnerError;
@@ -37,6 +43,9 @@ use crate::trajectory::{Group, Version};
 
 /// Skipped updates in a row that end the run.
 const MOST_SKIPS: u32 = 3;
+
+/// Last counter of the draws that order the minibatches of the policy's updates.
+const POLICY_ORDER: u32 = 1;
 
 /// What an update came to.
 #[derive(Debug)]
@@ -52,17 +61,6 @@ pub enum TokenOutcome {
     Abandoned,
 }
 
-/// The part of the learner that is neither parameters nor optimiser tensors.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct TokenLearnerState {
-    /// Completed updates.
-    pub version: Version,
-    /// Updates skipped since the last applied one.
-    pub skips_in_a_row: u32,
-    /// A baseline across problems, where the advantage has one.
-    pub baseline: Option<RewardBaseline>,
-}
-
 /// See the module's documentation.
 pub struct TokenLearner {
     config: TokenLearnerConfig,
@@ -75,16 +73,21 @@ pub struct TokenLearner {
     gradients: Gradients,
     optimizer: Optimizer,
     reference: Option<Parameters>,
+    /// With a trunk of its own.
+    critic: Option<Critic>,
     state: TokenLearnerState,
 }
 
 /// An update that stopped on the way.
-enum Stopped {
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// What was not finite.
     NotFinite(String),
+    /// Somebody asked for the end.
     Abandoned,
 }
 
-type Attempt<T> = Result<Result<T, Stopped>, LearnerError>;
+pub(super) type Attempt<T> = Result<Result<T, Stopped>, LearnerError>;
 
 impl TokenLearner {
     /// A learner at version 0, or, with `state`, at a later one whose optimiser state is loaded next. `frozen` names
@@ -122,6 +125,7 @@ impl TokenLearner {
             gradients,
             optimizer,
             reference: None,
+            critic: None,
             state,
         })
     }
@@ -180,8 +184,8 @@ impl TokenLearner {
         with_threads(&self.threads, work)
     }
 
-    /// Reinforcement learning begins: the parameters as they are become the reference policy if something needs one,
-    /// and the optimiser forgets a warm-up.
+    /// Reinforcement learning begins: the parameters as they are become the reference policy if something needs one, and
+    /// what a critic with a trunk of its own begins as if it was given nothing; the optimiser forgets a warm-up.
     ///
     /// # Errors
     /// When memory is short.
@@ -190,7 +194,7 @@ impl TokenLearner {
             self.reference = Some(self.parameters.snapshot()?);
         }
         self.optimizer = Optimizer::new(&self.config.optimizer, self.variables.clone())?;
-        Ok(())
+        self.begin_critic()
     }
 
     fn needs(&self) -> Needs {
@@ -233,7 +237,7 @@ impl TokenLearner {
                 let sum: f64 = scores.log_probs.iter().map(|&log_prob| f64::from(log_prob)).sum();
                 tally.loss += f64::from(weight) * sum;
             }
-            self.descend(&mut tally, learning_rate, false)
+            Ok(self.descend(&mut tally, learning_rate, false)?.map(|()| tally))
         })?;
         match outcome {
             Ok(tally) => Ok(TokenOutcome::Applied(Box::new(tally.applied()))),
@@ -241,23 +245,25 @@ impl TokenLearner {
         }
     }
 
-    /// Learns from a batch of groups. `poison` makes the gradient not a number, for tests of that fault; when `abandon`
-    /// says so, the update stops between two micro-batches of its first minibatch and nothing has changed.
+    /// Learns from a batch of groups, at one learning rate or at two of them. `poison` makes the gradient not a number, for
+    /// tests of that fault; when `abandon` says so, the update stops between two micro-batches before its first
+    /// optimiser step and nothing has changed. While a critic warms up, the version that follows has the same policy.
     ///
     /// # Errors
     /// When a computation fails or too many updates in a row had to be skipped.
     pub fn update(
         &mut self,
         groups: &[&Group],
-        learning_rate: f64,
+        rates: impl Into<LearningRates>,
         poison: bool,
         abandon: &(dyn Fn() -> bool + Sync),
     ) -> Result<TokenOutcome, LearnerError> {
-        let threads = Arc::clone(&self.threads);
-        let outcome = with_threads(&threads, || self.attempt(groups, learning_rate, poison, abandon))?;
+        let (threads, rates) = (Arc::clone(&self.threads), rates.into());
+        let outcome = with_threads(&threads, || self.attempt(groups, rates, poison, abandon))?;
         match outcome {
             Ok(tally) => {
                 self.state.version = self.state.version.next();
+                self.state.value_only += u64::from(tally.value_only);
                 self.state.skips_in_a_row = 0;
                 Ok(TokenOutcome::Applied(Box::new(tally.applied())))
             }
@@ -281,43 +287,57 @@ impl TokenLearner {
     fn attempt(
         &mut self,
         groups: &[&Group],
-        learning_rate: f64,
+        rates: LearningRates,
         poison: bool,
         abandon: &(dyn Fn() -> bool + Sync),
     ) -> Attempt<Tally> {
+        self.begin_critic()?;
         let mut flat = Flat::new(groups, self.config.mask_truncated);
         let baseline = self.state.baseline;
         if !self.prepare(groups, &mut flat, abandon)? {
             self.state.baseline = baseline;
             return Ok(Err(Stopped::Abandoned));
         }
-        let mut tally = Tally::of_batch(&flat);
+        let (mut tally, steps) = (Tally::of_batch(&flat), self.optimizer.updates());
+        let outcome = self.learn(groups, &mut flat, rates, poison, abandon, &mut tally)?;
+        if outcome.is_err() && self.optimizer.updates() == steps {
+            self.state.baseline = baseline;
+        }
+        Ok(outcome.map(|()| tally))
+    }
+
+    /// The steps of the policy's optimiser; abandoned before the first of them or not at all.
+    fn policy_steps(
+        &mut self,
+        groups: &[&Group],
+        flat: &Flat,
+        learning_rate: f64,
+        poison: bool,
+        abandon: &(dyn Fn() -> bool + Sync),
+        tally: &mut Tally,
+    ) -> Attempt<()> {
         let (epochs, parts) = (self.config.epochs, self.config.minibatches.min(groups.len()));
         for epoch in 0..epochs {
-            let order = self.order(groups.len(), parts, epoch as u32);
+            let order = self.order(groups.len(), parts, epoch as u32, POLICY_ORDER);
             for (index, part) in order.iter().enumerate() {
                 // After the first step there is no way back.
                 let first = epoch == 0 && index == 0;
-                let may_abandon: &(dyn Fn() -> bool + Sync) = if first { abandon } else { &|| false };
-                let outcome =
-                    self.minibatch(groups, &flat, part, learning_rate, poison, may_abandon, &mut tally)?;
+                let abandon: &(dyn Fn() -> bool + Sync) = if first { abandon } else { &|| false };
+                let outcome = self.minibatch(groups, flat, part, learning_rate, poison, abandon, tally)?;
                 if let Err(stopped) = outcome {
-                    if first {
-                        self.state.baseline = baseline;
-                    }
                     return Ok(Err(stopped));
                 }
             }
         }
-        Ok(Ok(tally))
+        Ok(Ok(()))
     }
 
-    /// The groups of each minibatch of a pass.
-    fn order(&self, groups: usize, parts: usize, epoch: u32) -> Vec<Vec<usize>> {
+    /// The groups of each minibatch of a pass; `whose` tells the draws of policy and critic apart.
+    fn order(&self, groups: usize, parts: usize, epoch: u32, whose: u32) -> Vec<Vec<usize>> {
         let mut order: Vec<usize> = (0..groups).collect();
         if parts > 1 {
             let key = |group: &usize| {
-                draw(self.seed, Stream::Minibatch, [self.state.version.0 as u32, epoch, *group as u32, 1])
+                draw(self.seed, Stream::Minibatch, [self.state.version.0 as u32, epoch, *group as u32, whose])
             };
             order.sort_by_cached_key(key);
         }
@@ -333,24 +353,35 @@ impl TokenLearner {
     }
 
     /// One optimiser step with what the micro-batches added up to.
-    fn descend(&mut self, tally: &mut Tally, learning_rate: f64, poison: bool) -> Attempt<Tally> {
-        if !tally.loss.is_finite() {
-            return Ok(Err(Stopped::NotFinite("the loss".into())));
+    fn descend(&mut self, tally: &mut Tally, learning_rate: f64, poison: bool) -> Attempt<()> {
+        let (loss, most) = (tally.loss, self.config.clip_norm);
+        let outcome = descend(&mut self.optimizer, &self.gradients, loss, learning_rate, most, poison)?;
+        Ok(outcome.map(|gradient_norm| tally.gradient_norm = gradient_norm))
+    }
+}
+
+/// One optimiser step with gradients that were summed up; gives their norm before clipping to `most`. A loss or gradient
+/// that is not finite changes nothing.
+pub(super) fn descend(
+    optimizer: &mut Optimizer,
+    gradients: &Gradients,
+    loss: f64,
+    learning_rate: f64,
+    most: Option<f64>,
+    poison: bool,
+) -> Attempt<f64> {
+    if !loss.is_finite() {
+        return Ok(Err(Stopped::NotFinite("the loss".into())));
+    }
+    let mut gradients = gradients.tensors()?;
+    if let (true, Some(first)) = (poison, gradients.first_mut()) {
+        *first = first.affine(f64::NAN, 0.0)?;
+    }
+    match optimizer.step_with(&gradients, learning_rate, most.unwrap_or(f64::INFINITY)) {
+        Ok(report) => Ok(Ok(report.gradient_norm)),
+        Err(OptimizerError::NonFiniteGradient { name }) => {
+            Ok(Err(Stopped::NotFinite(format!("the gradient of {name}"))))
         }
-        let mut gradients = self.gradients.tensors()?;
-        if let (true, Some(first)) = (poison, gradients.first_mut()) {
-            *first = first.affine(f64::NAN, 0.0)?;
-        }
-        let most = self.config.clip_norm.unwrap_or(f64::INFINITY);
-        match self.optimizer.step_with(&gradients, learning_rate, most) {
-            Ok(report) => {
-                tally.gradient_norm = report.gradient_norm;
-                Ok(Ok(tally.clone()))
-            }
-            Err(OptimizerError::NonFiniteGradient { name }) => {
-                Ok(Err(Stopped::NotFinite(format!("the gradient of {name}"))))
-            }
-            Err(error) => Err(error.into()),
-        }
+        Err(error) => Err(error.into()),
     }
 }

@@ -66,9 +66,10 @@ pub struct TrainingPass<'a> {
 /// What comes out for the predicted tokens of a pack, in the order of [`Pack::places`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scores {
-    /// Log-probability of each token, in nats, among the candidates that it was sampled from.
+    /// Log-probability of each token, in nats, among the candidates that it was sampled from; empty of a value function
+    /// ([`Decoder::value_function`]).
     pub log_probs: Vec<f32>,
-    /// Entropy of the distribution that each token was drawn from, in nats.
+    /// Entropy of the distribution that each token was drawn from, in nats; empty of a value function.
     pub entropies: Vec<f32>,
     /// Value of the state in which each token was chosen; empty without a value head.
     pub values: Vec<f32>,
@@ -174,26 +175,31 @@ impl<'a> Rows<'a> {
         let rows = Tensor::from_slice(&self.pack.rows, self.pack.rows.len(), x.device())?;
         let states = decoder.normed(parameters, &embedding(x, &rows)?)?;
         let (targets, sets, temperature) = (&self.pack.targets, &self.pack.candidates, self.pass.temperature);
-        let both = if sets.is_empty() {
-            decoder.log_probs(parameters, &states, targets, temperature)?
+        let both = if decoder.values_only {
+            None
+        } else if sets.is_empty() {
+            Some(decoder.log_probs(parameters, &states, targets, temperature)?)
         } else {
-            decoder.candidate_log_probs(parameters, &states, targets, sets, temperature)?
+            Some(decoder.candidate_log_probs(parameters, &states, targets, sets, temperature)?)
         };
-        Ok(Heads { both, values: decoder.values(parameters, &states)? })
+        Ok(Heads { count: self.pack.rows.len(), both, values: decoder.values(parameters, &states)? })
     }
 }
 
 /// What the heads give for P predicted tokens.
 struct Heads {
-    /// Log-probability and entropy, `[P, 2]`.
-    both: Tensor,
+    /// P.
+    count: usize,
+    /// Log-probability and entropy, `[P, 2]`; none of a value function.
+    both: Option<Tensor>,
     /// `[P]`.
     values: Option<Tensor>,
 }
 
 impl Heads {
     fn scores(&self) -> Result<Scores> {
-        let both: Vec<f32> = self.both.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
+        let both = self.both.as_ref().map(|both| both.to_dtype(DType::F32)?.flatten_all()?.to_vec1());
+        let both: Vec<f32> = both.transpose()?.unwrap_or_default();
         let column = |column| both.iter().skip(column).step_by(2).copied().collect();
         let values = self.values.as_ref().map(|values| values.to_dtype(DType::F32)?.to_vec1());
         let values = values.transpose()?.unwrap_or_default();
@@ -202,7 +208,7 @@ impl Heads {
 
     /// A scalar with these derivatives; none where all are zero for certain.
     fn loss(&self, gradients: &ScoreGradients) -> Result<Option<Tensor>> {
-        let (count, device) = (self.both.dim(0)?, self.both.device());
+        let count = self.count;
         let ScoreGradients { log_probs, entropies, values } = gradients;
         let lengths = [log_probs.len(), entropies.len(), values.len()];
         if lengths.iter().any(|&length| length != 0 && length != count) {
@@ -212,16 +218,19 @@ impl Heads {
         }
         let mut loss = None;
         if count > 0 && lengths[..2] != [0, 0] {
+            let Some(own) = &self.both else {
+                bail!("derivatives by log-probabilities are given, but the decoder is a value function");
+            };
             let at = |values: &[f32], index: usize| values.get(index).copied().unwrap_or(0.0);
             let both: Vec<f32> =
                 (0..count).flat_map(|index| [at(log_probs, index), at(entropies, index)]).collect();
-            loss = Some(inject(&self.both, &Tensor::from_vec(both, (count, 2), device)?)?);
+            loss = Some(inject(own, &Tensor::from_vec(both, (count, 2), own.device())?)?);
         }
         if count > 0 && !values.is_empty() {
             let Some(own) = &self.values else {
                 bail!("derivatives by values are given, but the decoder has no value head");
             };
-            let term = inject(own, &Tensor::from_slice(values, count, device)?)?;
+            let term = inject(own, &Tensor::from_slice(values, count, own.device())?)?;
             loss = Some(loss.map_or_else(|| Ok(term.clone()), |loss| loss + &term)?);
         }
         Ok(loss)

@@ -18,6 +18,7 @@ mod layer;
 pub mod lora;
 mod packed;
 mod rope;
+mod value_function;
 
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -79,6 +80,8 @@ pub struct Decoder {
     norm: ParameterId,
     head: Option<ParameterId>,
     value: Option<ParameterId>,
+    /// Whether it is a value function, which says nothing of tokens.
+    values_only: bool,
     cosine: Tensor,
     sine: Tensor,
 }
@@ -121,7 +124,19 @@ impl Decoder {
         }
         let (cosine, sine) = rope::tables(&config, device)?;
         let adapters = adapters.cloned();
-        Ok(Self { config, adapters, layout, tokens, layers, norm, head, value, cosine, sine })
+        Ok(Self {
+            config,
+            adapters,
+            layout,
+            tokens,
+            layers,
+            norm,
+            head,
+            value,
+            values_only: false,
+            cosine,
+            sine,
+        })
     }
 
     /// The same architecture for parameters of another float type.

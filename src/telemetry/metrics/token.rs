@@ -40,7 +40,7 @@ const REWARD_GAUGES: [UpdateGauge<TokenRecord>; 4] = [
 ];
 
 /// Gauges of the last update.
-const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 22] = [
+const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 24] = [
     ("learning_rate", "Learning rate.", |r| r.learning_rate),
     ("loss", "Total loss.", |r| r.loss),
     ("policy_loss", "Policy-gradient loss.", |r| r.policy_loss),
@@ -64,6 +64,12 @@ const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 22] = [
         "Fraction of the value targets' variance that the values explain, at most 1.",
         |r| r.explained_variance,
     ),
+    ("explained_variance_updated", "The same after a separate critic learned from the batch.", |r| {
+        r.explained_variance_updated
+    }),
+    ("value_gradient_norm", "Norm of the gradient of a separate critic before clipping.", |r| {
+        r.value_gradient_norm
+    }),
     ("advantage_mean", "Mean advantage.", |r| r.advantage_mean),
     ("advantage_std", "Standard deviation of the advantages.", |r| r.advantage_std),
     ("truncated_fraction", "Fraction of the responses that were cut off.", |r| r.truncated_fraction),

@@ -3,14 +3,17 @@
 
 use std::path::Path;
 
-use super::{ADAPTERS, EXPERTS, FROZEN, KEEP_KV, ONE_STEP, REFERENCE_KL, REPREFILL, complete, figures};
+use super::{
+    ADAPTERS, EXPERTS, FROZEN, KEEP_KV, ONE_STEP, REFERENCE_KL, REPREFILL, SEPARATE, complete, figures,
+};
 use crate::support::checkpoints::assert_same;
 use crate::support::{metrics, metrics_without_clock};
 
 #[test]
 fn recorded_log_probabilities_are_those_of_the_learner_to_the_last_bit_under_every_schedule() {
-    let kinds: [&[&str]; 11] = [
+    let kinds: [&[&str]; 12] = [
         &[],
+        SEPARATE,
         &[EXPERTS],
         &[ADAPTERS, REPREFILL, "learner.schedule.learning_rate=0.02"],
         &[FROZEN, ONE_STEP],
@@ -56,6 +59,8 @@ fn two_serial_runs_write_the_same_bytes_and_so_does_one_that_was_stopped_and_res
             "learner.advantage={ kind = \"skip_observation_gae\" }",
             "learner.loss.objective={ kind = \"grpo\" }",
         ],
+        &[SEPARATE, &["warmup={ updates = 2, batch = 5 }", ADAPTERS]].concat(),
+        &[SEPARATE, &["learner.minibatches=2", "learner.critic.order=\"policy_first\"", ONE_STEP]].concat(),
         &[ONE_STEP],
         &["learner.forced_lag=2"],
         &[ADAPTERS, ONE_STEP, REFERENCE_KL],

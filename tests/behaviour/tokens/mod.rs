@@ -2,6 +2,7 @@
 //! the schedule promises, books that balance whatever fails, and errors that are not rewards.
 
 mod books;
+mod critic;
 mod endings;
 mod exactness;
 mod refusals;
@@ -34,6 +35,13 @@ const FROZEN: &str = "model.frozen=[\"model.embed_tokens.*\", \"model.layers.0.*
 const ONE_STEP: &str = "schedule={ kind = \"one_step\" }";
 const REPREFILL: &str = "schedule={ kind = \"async\", lead = 2, resume = \"reprefill\" }";
 const KEEP_KV: &str = "schedule={ kind = \"async\", lead = 2, resume = \"keep_kv\" }";
+
+/// A critic on the policy's layers, and from the third setting on one with a trunk of its own.
+const SEPARATE: &[&str] = &[
+    "learner.advantage={ kind = \"skip_observation_gae\" }",
+    "learner.loss.objective={ kind = \"grpo\" }",
+    "learner.critic={ trunk = \"separate\", updates = 2, warmup_updates = 2, train = \"feed_forward\", learning_rate = 0.01 }",
+];
 
 const REFERENCE_KL: &str =
     "learner.loss={ objective = { kind = \"ppo\" }, reference_kl = { coefficient = 0.1 } }";

@@ -2,7 +2,48 @@
 
 use forebay::env::task::TaskRegistry;
 
-use super::{ADAPTERS, EXPERTS, REPREFILL, train};
+use super::{ADAPTERS, EXPERTS, REPREFILL, SEPARATE, train};
+
+#[test]
+fn settings_of_a_critic_that_contradict_each_other_are_refused_naming_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let values = SEPARATE[0];
+    for (changes, fields) in [
+        (vec![values, "learner.critic.updates=2"], ["learner.critic.updates", "learner.critic.trunk"]),
+        (
+            vec![values, "learner.critic.train=\"feed_forward\""],
+            ["learner.critic.train", "learner.critic.trunk"],
+        ),
+        (
+            vec![values, "learner.critic.frozen=[\"*self_attn*\"]"],
+            ["learner.critic.frozen", "learner.critic.trunk"],
+        ),
+        (
+            vec![values, "learner.critic.warmup_updates=1"],
+            ["learner.critic.warmup_updates", "learner.critic.trunk"],
+        ),
+        (
+            vec![values, "learner.critic.order=\"policy_first\""],
+            ["learner.critic.order", "learner.critic.trunk"],
+        ),
+        (vec![values, "learner.critic.path=\"x\""], ["learner.critic.path", "learner.critic.trunk"]),
+        (vec!["learner.critic.trunk=\"separate\""], ["learner.critic.trunk", "learner.advantage"]),
+        (vec!["learner.critic.updates=2"], ["learner.critic.updates", "learner.advantage"]),
+        (vec!["learner.critic.train=\"feed_forward\""], ["learner.critic.train", "learner.advantage"]),
+        (
+            [SEPARATE, &["learner.critic.frozen=[\"*\"]"]].concat(),
+            ["learner.critic.frozen", "learner.critic.train"],
+        ),
+        ([SEPARATE, &["learner.critic.updates=0"]].concat(), ["learner.critic.updates", "at least 1"]),
+        ([SEPARATE, &["learner.critic.learning_rate=0.0"]].concat(), ["learning_rate", "positive"]),
+    ] {
+        let run_dir = dir.path().join("run");
+        let changes = [&changes[..], &["stop.updates=1"]].concat();
+        let error = train(&run_dir, &TaskRegistry::builtin(), &changes, true, false).unwrap_err().to_string();
+        assert!(fields.iter().all(|field| error.contains(field)), "{changes:?}: {error}");
+        assert!(!run_dir.exists());
+    }
+}
 
 #[test]
 fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {

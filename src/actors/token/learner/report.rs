@@ -58,18 +58,24 @@ impl TokenLearnerRole {
             |member: &Trajectory| member.is_action.chunk_by(|a, b| a == b).filter(|run| run[0]).count();
         record.turns_mean = Some(members().map(turns).sum::<usize>() as f64 / all);
         record.loss = Some(applied.loss);
-        record.policy_loss = Some(applied.policy_loss);
+        record.policy_loss = (!applied.value_only).then_some(applied.policy_loss);
         record.value_loss = applied.value_loss;
         record.reference_kl = (applied.reference_kl != 0.0).then_some(applied.reference_kl);
         record.entropy = applied.entropy;
         record.approx_kl = applied.figure(Figure::KlK3);
-        record.gradient_norm = Some(applied.gradient_norm);
+        record.gradient_norm = (!applied.value_only).then_some(applied.gradient_norm);
+        record.value_gradient_norm = applied.value_gradient_norm;
         record.ratio_mean = applied.figure(Figure::RatioMean);
         record.ratio_max = applied.ratio_max;
         record.clip_fraction_low = applied.figure(Figure::ClipFracLow);
         record.clip_fraction_high = applied.figure(Figure::ClipFracHigh);
         record.masked_fraction = applied.figure(Figure::MaskedFrac);
         record.explained_variance = applied.explained_variance;
+        record.explained_variance_updated = applied.explained_variance_updated;
+        if !applied.value_only && !self.journal.policy_updated {
+            self.journal.policy_updated = true;
+            self.journal.initial_explained_variance = applied.explained_variance;
+        }
         record.advantage_mean = applied.advantage_mean;
         record.advantage_std = applied.advantage_deviation;
     }

@@ -9,6 +9,7 @@ use super::TokenLearnerRole;
 use crate::actors::checkpoint::files;
 use crate::actors::role::{Learning, RoleError};
 use crate::actors::token::checkpoint::{TOKEN_RUN_STATE, TokenRunState, files as own_files};
+use crate::actors::token::critic;
 use crate::actors::token::generator::GeneratorSnapshot;
 use crate::codec;
 use crate::learner::LearnerError;
@@ -69,6 +70,12 @@ impl Learning for TokenLearnerRole {
         for published in &older {
             let name = own_files::older(published.version);
             contents.push((name, tensors(&trained(&published.parameters))?));
+        }
+        if let Some(critic) = self.learner.critic_mut() {
+            let optimizer = critic.optimizer().state().map_err(LearnerError::from)?;
+            let critic = critic::to_bytes(critic).map_err(|e| failed(&e))?;
+            contents.push((own_files::CRITIC.to_owned(), critic));
+            contents.push((own_files::CRITIC_OPTIMIZER.to_owned(), tensors(&optimizer)?));
         }
         let best = self.run.config.checkpoint.best && self.journal.rewards.is_best();
         self.store.save(version.0, &contents, best).map_err(|e| failed(&e))?;

@@ -1,12 +1,9 @@
 //! One minibatch: micro-batches forward and backward with the denominators of the whole, then one optimiser step.
 
-use std::collections::BTreeMap;
-
-use super::prepare::spread;
 use super::{Attempt, Stopped, TokenLearner};
 use crate::learner::LearnerError;
 use crate::learner::token::applied::Tally;
-use crate::learner::token::flat::Flat;
+use crate::learner::token::flat::{Flat, PackRows, spread};
 use crate::learner::token::{Aggregation, Denominators, TokenValueClip, token_loss, token_value_loss};
 use crate::policy::{ScoreGradients, Scores};
 use crate::trajectory::Group;
@@ -25,8 +22,8 @@ impl TokenLearner {
         let own: Vec<&Group> = part.iter().map(|&group| groups[group]).collect();
         let flat = if part.len() == groups.len() { flat.clone() } else { flat.of_groups(part) };
         let denominators = Denominators::new(&self.config.loss, &flat.shape())?;
-        let with_values = self.config.advantage.needs_values();
-        // What counts nowhere does not run through the model, but a critic learns from every row.
+        let with_values = self.config.has_shared_critic();
+        // What counts nowhere does not run through the model, but a critic on its layers learns from every row.
         let counts = |group, member| with_values || denominators.weights()[flat.row_of(group, member)] > 0.0;
         let packs = self.packing().pack_where(&own, counts)?;
         // Both sides of a pair are needed at once, and they may stand in different packs.
@@ -55,27 +52,10 @@ impl TokenLearner {
             if abandon() {
                 return Ok(Err(Stopped::Abandoned));
             }
-            let mut rows: Vec<usize> = pack.places.iter().map(|place| flat.row(place)).collect();
-            rows.dedup();
-            let mut seen = rows.clone();
-            seen.sort_unstable();
-            seen.dedup();
-            debug_assert_eq!(seen.len(), rows.len(), "a trajectory stands in one place of one pack");
-            let small = flat.select(&rows);
-            let selected = known.is_none().then(|| denominators.select(&rows)).transpose()?;
-            // Entry of each predicted token in the part's arrays.
-            let starts: BTreeMap<usize, usize> =
-                rows.iter().zip(&small.rows).map(|(&row, range)| (row, range.start)).collect();
-            let entries: Vec<usize> =
-                pack.places.iter().map(|place| starts[&flat.row(place)] + place.token).collect();
+            let held = PackRows::new(&flat, pack);
+            let small = &held.flat;
+            let selected = known.is_none().then(|| denominators.select(&held.rows)).transpose()?;
             let gradient = |scores: &Scores| -> Result<ScoreGradients, LearnerError> {
-                let full = |values: &[f32]| {
-                    let mut full = vec![0.0; small.tokens()];
-                    entries.iter().zip(values).for_each(|(&entry, &value)| full[entry] = value);
-                    full
-                };
-                let gather =
-                    |values: &[f32]| entries.iter().map(|&entry| values[entry]).collect::<Vec<f32>>();
                 let mut wanted = ScoreGradients::default();
                 match (&known, &selected) {
                     (Some(loss), _) => {
@@ -88,34 +68,36 @@ impl TokenLearner {
                         }
                     }
                     (None, selected) => {
-                        let (log_probs, entropies) = (full(&scores.log_probs), full(&scores.entropies));
+                        let (log_probs, entropies) =
+                            (held.spread(&scores.log_probs), held.spread(&scores.entropies));
                         let mut batch = small.batch(&log_probs, &entropies, self.state.version);
                         // In a step of one pass over one minibatch the policy at its start is the current one.
                         batch.proximal = batch.proximal.or(Some(&log_probs));
                         let selected = selected.as_ref().unwrap_or(&denominators);
                         let loss = token_loss(&self.config.loss, &batch, selected)?;
-                        tally.add(&loss, &small, &log_probs, &entropies);
-                        wanted.log_probs = gather(&loss.log_prob_gradient);
+                        tally.add(&loss, small, &log_probs, &entropies);
+                        wanted.log_probs = held.gather(&loss.log_prob_gradient);
                         if let Some(entropies) = &loss.entropy_gradient {
-                            wanted.entropies = gather(entropies);
+                            wanted.entropies = held.gather(entropies);
                         }
                     }
                 }
                 if let Some((critic, weights)) = &value_weights {
-                    let values = full(&scores.values);
+                    let values = held.spread(&scores.values);
                     let clip = critic.clip.map(|range| TokenValueClip { old_values: &small.values, range });
-                    let weights = weights.select(&rows)?;
+                    let weights = weights.select(&held.rows)?;
                     let targets = &small.value_targets;
                     let loss = token_value_loss(&small.shape(), &weights, &values, targets, clip)?;
                     tally.value_loss = Some(tally.value_loss.unwrap_or(0.0) + loss.loss);
                     tally.loss += critic.coefficient * loss.loss;
                     let scale = critic.coefficient as f32;
-                    wanted.values = gather(&loss.gradient).into_iter().map(|value| scale * value).collect();
+                    wanted.values =
+                        held.gather(&loss.gradient).into_iter().map(|value| scale * value).collect();
                 }
                 Ok(wanted)
             };
             self.pass().accumulate(&self.parameters, pack, &self.gradients, gradient)?;
         }
-        Ok(self.descend(tally, learning_rate, poison)?.map(|_| ()))
+        self.descend(tally, learning_rate, poison)
     }
 }

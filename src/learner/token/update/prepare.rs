@@ -2,10 +2,10 @@
 
 use super::TokenLearner;
 use crate::learner::LearnerError;
-use crate::learner::advantage::{TokenRow, skip_observation_gae};
+use crate::learner::advantage::{SkipObservationGaeConfig, TokenRow, skip_observation_gae};
 use crate::learner::token::advantage::TokenAdvantageConfig;
-use crate::learner::token::flat::Flat;
-use crate::learner::token::reference_kl_rewards;
+use crate::learner::token::flat::{Flat, spread};
+use crate::learner::token::{Needs, reference_kl_rewards};
 use crate::policy::{Pack, Parameters, Scores};
 use crate::trajectory::Group;
 
@@ -17,14 +17,15 @@ impl TokenLearner {
         flat: &mut Flat,
         abandon: &(dyn Fn() -> bool + Sync),
     ) -> Result<bool, LearnerError> {
-        let needs = self.needs();
+        // A step that leaves the policy as it is asks less of the batch.
+        let needs = if self.is_value_only() { Needs::default() } else { self.needs() };
         let packs = self.packing().pack(groups)?;
         let with_reference = needs.reference || self.config.reward_kl > 0.0;
         if let Some(reference) = self.reference.clone().filter(|_| with_reference) {
             let Some(scores) = self.scores(&reference, &packs, abandon)? else { return Ok(false) };
             flat.reference = spread(flat, &packs, &scores, |scores| &scores.log_probs);
         }
-        let with_values = self.config.advantage.needs_values();
+        let with_values = self.config.has_shared_critic();
         let several_steps = self.config.epochs > 1 || self.config.minibatches > 1;
         let with_proximal = needs.proximal && several_steps;
         if with_proximal || with_values {
@@ -35,6 +36,10 @@ impl TokenLearner {
             if with_values {
                 flat.values = spread(flat, &packs, &scores, |scores| &scores.values);
             }
+        }
+        if let Some(critic) = &self.critic {
+            let Some(values) = critic.values(groups, flat, abandon)? else { return Ok(false) };
+            flat.values = values;
         }
         self.advantages(groups, flat)?;
         Ok(true)
@@ -75,33 +80,8 @@ impl TokenLearner {
         }
         let of_rows: Vec<f64> = match (&self.config.advantage, &mut self.state.baseline) {
             (TokenAdvantageConfig::SkipObservationGae(settings), _) => {
-                let mut targets = Vec::with_capacity(flat.tokens());
-                let mut advantages = Vec::with_capacity(flat.tokens());
-                let members = groups.iter().flat_map(|group| &group.members);
-                for ((row, member), reward) in flat.rows.iter().zip(members).zip(&rewards) {
-                    let cut_off = member.finish.is_some_and(|finish| !finish.is_terminal());
-                    let last = member.actions().last().map_or(0.0, |last| flat.values[row.start + last]);
-                    let found = skip_observation_gae(
-                        settings,
-                        &TokenRow {
-                            token_rewards: &token_rewards[row.clone()],
-                            values: &flat.values[row.clone()],
-                            action_mask: &flat.mask[row.clone()],
-                            terminal_reward: reward.unwrap_or(0.0) as f32,
-                            // An answer that was cut off might have gone on: its last value stands for the rest.
-                            bootstrap: if cut_off && self.config.critic.bootstrap_truncated {
-                                last
-                            } else {
-                                0.0
-                            },
-                        },
-                    )?;
-                    advantages.extend(found.advantages_policy);
-                    targets.extend(found.value_targets);
-                }
-                flat.advantages = advantages;
-                flat.value_targets = targets;
-                return Ok(());
+                let bootstrap = self.config.critic.bootstrap_truncated;
+                return estimate(settings, bootstrap, groups, &token_rewards, flat);
             }
             (TokenAdvantageConfig::Reinforce(_), Some(baseline)) => baseline.advantages(&rewards),
             (config, _) => {
@@ -122,18 +102,35 @@ impl TokenLearner {
     }
 }
 
-/// Scores of packs as one flat array, 0 where nothing is predicted.
-pub(super) fn spread(
-    flat: &Flat,
-    packs: &[Pack],
-    scores: &[Scores],
-    values: impl Fn(&Scores) -> &Vec<f32>,
-) -> Vec<f32> {
-    let mut spread = vec![0.0; flat.tokens()];
-    for (pack, scores) in packs.iter().zip(scores) {
-        for (place, value) in pack.places.iter().zip(values(scores)) {
-            spread[flat.entry(place)] = *value;
-        }
+/// Advantages and value targets of all rows, from the values in `flat`. With `bootstrap` the last value of an answer that
+/// was cut off stands for what might have followed.
+pub(in crate::learner::token) fn estimate(
+    settings: &SkipObservationGaeConfig,
+    bootstrap: bool,
+    groups: &[&Group],
+    token_rewards: &[f32],
+    flat: &mut Flat,
+) -> Result<(), LearnerError> {
+    let mut targets = Vec::with_capacity(flat.tokens());
+    let mut advantages = Vec::with_capacity(flat.tokens());
+    let members = groups.iter().flat_map(|group| &group.members);
+    for ((row, member), reward) in flat.rows.iter().zip(members).zip(&flat.rewards) {
+        let cut_off = member.finish.is_some_and(|finish| !finish.is_terminal());
+        let last = member.actions().last().map_or(0.0, |last| flat.values[row.start + last]);
+        let found = skip_observation_gae(
+            settings,
+            &TokenRow {
+                token_rewards: &token_rewards[row.clone()],
+                values: &flat.values[row.clone()],
+                action_mask: &flat.mask[row.clone()],
+                terminal_reward: reward.unwrap_or(0.0) as f32,
+                bootstrap: if cut_off && bootstrap { last } else { 0.0 },
+            },
+        )?;
+        advantages.extend(found.advantages_policy);
+        targets.extend(found.value_targets);
     }
-    spread
+    flat.advantages = advantages;
+    flat.value_targets = targets;
+    Ok(())
 }

@@ -1,0 +1,457 @@
+//! A corpus: graded answers on disk, to pretrain a critic on.
+//!
+//! ```text
+//! corpus.bin                what it is and how many files follow; written last, so that a folder without it is not whole
+//! rollouts-000000.bin …     groups of answers, in the codec's envelope
+//! model/                    tokenizer and shape of the model that answered
+//! policy.safetensors        its parameters, where they are not those that the configuration names
+//! ```
+//!
+//! Of an answer its tokens, turns, log-probabilities and grade are kept; prompts once for a group. Everything that is
+//! read is checked: format, checksums, and that there is as much as the description says.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::decoder_file::DecoderFile;
+use crate::codec::{self, CodecError, Kind, write_atomically};
+use crate::trajectory::{Finish, Group, Reward, Trajectory, TrajectoryId, Version};
+
+/// What the envelope of the description says it holds.
+const DESCRIPTION: Kind = Kind::new(*b"CORP");
+/// What that of a file of groups says.
+const ROLLOUTS: Kind = Kind::new(*b"ROLL");
+/// Format of both.
+const FORMAT: u32 = 1;
+/// Name of the description.
+const FILE: &str = "corpus.bin";
+/// Name of the policy's parameters.
+const POLICY: &str = "policy.safetensors";
+/// Tokens at which a file of groups is full: a few megabytes.
+const FILE_TOKENS: usize = 1 << 19;
+/// Largest file that is read, bytes.
+const MAX_BYTES: u64 = 1 << 31;
+
+/// Why a corpus cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CorpusError {
+    /// There is something in the folder.
+    #[error("{} is not empty; choose another directory for the corpus", path.display())]
+    NotEmpty {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// There is no whole corpus.
+    #[error(
+        "{} is not there: the directory holds no corpus, or one whose collection was interrupted; collect it anew",
+        path.display()
+    )]
+    Incomplete {
+        /// The file that is missing.
+        path: PathBuf,
+    },
+    /// A file is damaged.
+    #[error("{}: {source}; collect the corpus anew or put the file back from a copy", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with its bytes.
+        source: CodecError,
+    },
+    /// A file does not hold what the description says.
+    #[error("{}: {why}; collect the corpus anew", path.display())]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The file system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The system's account.
+        source: std::io::Error,
+    },
+    /// A file cannot be written.
+    #[error("the corpus cannot be written: {0}")]
+    Write(#[source] CodecError),
+}
+
+/// What a corpus is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CorpusDescription {
+    format: u32,
+    /// Name of the task.
+    pub task: String,
+    /// Version of the policy that answered.
+    pub version: Version,
+    /// Sampling temperature.
+    pub temperature: f32,
+    /// Answers.
+    pub trajectories: u64,
+    /// Tokens after the prompts.
+    pub tokens: u64,
+    /// Mean reward of the answers that were graded.
+    pub reward_mean: f64,
+    /// Answers that could not be graded; they are in the corpus without a reward.
+    pub grading_errors: u64,
+    /// Groups in each of the files, in order.
+    groups: Vec<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredGroup {
+    epoch: u32,
+    prompt: u32,
+    source: String,
+    prompt_tokens: Vec<u32>,
+    members: Vec<StoredAnswer>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredAnswer {
+    member: u16,
+    tokens: Vec<u32>,
+    /// Of the actions alone.
+    log_probs: Vec<f32>,
+    /// Lengths of the runs of actions and observations in turn, actions first.
+    turns: Vec<u32>,
+    finish: Option<Finish>,
+    reward: Option<Reward>,
+}
+
+impl StoredAnswer {
+    fn new(trajectory: &Trajectory) -> Self {
+        let runs = trajectory.is_action.chunk_by(|a, b| a == b).map(|run| run.len() as u32);
+        // A trajectory that begins with an observation has no actions before it.
+        let begins_late = trajectory.is_action.first() == Some(&false);
+        Self {
+            member: trajectory.id.member,
+            tokens: trajectory.tokens.clone(),
+            log_probs: trajectory.actions().map(|index| trajectory.log_probs[index]).collect(),
+            turns: begins_late.then_some(0).into_iter().chain(runs).collect(),
+            finish: trajectory.finish,
+            reward: trajectory.reward.clone(),
+        }
+    }
+
+    fn restore(self, id: TrajectoryId, prompt: Arc<[u32]>, version: Version) -> Result<Trajectory, String> {
+        let total: u64 = self.turns.iter().map(|&length| u64::from(length)).sum();
+        let actions: u64 = self.turns.iter().step_by(2).map(|&length| u64::from(length)).sum();
+        if total != self.tokens.len() as u64 || actions != self.log_probs.len() as u64 {
+            return Err(format!("answer {id} has turns of {total} tokens, but {} tokens", self.tokens.len()));
+        }
+        let mut trajectory = Trajectory::new(id, prompt);
+        let (mut tokens, mut log_probs) = (self.tokens.as_slice(), self.log_probs.iter());
+        for (turn, &length) in self.turns.iter().enumerate() {
+            let (own, rest) = tokens.split_at(length as usize);
+            tokens = rest;
+            if turn % 2 == 0 {
+                let sampled = own.iter().zip(&mut log_probs);
+                sampled.for_each(|(&token, &log_prob)| trajectory.push_action(token, log_prob, version));
+            } else {
+                trajectory.push_observation(own, version);
+            }
+        }
+        trajectory.finish = self.finish;
+        trajectory.reward = self.reward;
+        Ok(trajectory)
+    }
+}
+
+impl StoredGroup {
+    fn new(group: &Group) -> Self {
+        Self {
+            epoch: group.epoch,
+            prompt: group.prompt,
+            source: group.source.to_string(),
+            prompt_tokens: group.members.first().map(|member| member.prompt.to_vec()).unwrap_or_default(),
+            members: group.members.iter().map(StoredAnswer::new).collect(),
+        }
+    }
+
+    fn restore(self, version: Version) -> Result<Group, String> {
+        let prompt: Arc<[u32]> = self.prompt_tokens.into();
+        if prompt.is_empty() || self.members.is_empty() {
+            return Err(format!("group {}/{} has no prompt or no answer", self.epoch, self.prompt));
+        }
+        let members = self.members.into_iter().map(|member| {
+            let id =
+                TrajectoryId { epoch: self.epoch, prompt: self.prompt, member: member.member, attempt: 0 };
+            member.restore(id, Arc::clone(&prompt), version)
+        });
+        let members = members.collect::<Result<_, _>>()?;
+        Ok(Group { epoch: self.epoch, prompt: self.prompt, source: self.source.into(), members })
+    }
+}
+
+fn rollouts(folder: &Path, index: usize) -> PathBuf {
+    folder.join(format!("rollouts-{index:06}.bin"))
+}
+
+/// Writes a corpus, group by group.
+pub(super) struct CorpusWriter {
+    folder: PathBuf,
+    description: CorpusDescription,
+    rewards: (f64, u64),
+    pending: Vec<StoredGroup>,
+    pending_tokens: usize,
+}
+
+impl CorpusWriter {
+    /// Creates the folder.
+    ///
+    /// # Errors
+    /// When it is not empty or cannot be created.
+    pub(super) fn create(
+        folder: &Path,
+        task: String,
+        version: Version,
+        temperature: f32,
+    ) -> Result<Self, CorpusError> {
+        if std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(CorpusError::NotEmpty { path: folder.into() });
+        }
+        let failed = |source| CorpusError::Io { path: folder.into(), source };
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        let description = CorpusDescription {
+            format: FORMAT,
+            task,
+            version,
+            temperature,
+            trajectories: 0,
+            tokens: 0,
+            reward_mean: 0.0,
+            grading_errors: 0,
+            groups: Vec::new(),
+        };
+        let folder = folder.to_owned();
+        Ok(Self { folder, description, rewards: (0.0, 0), pending: Vec::new(), pending_tokens: 0 })
+    }
+
+    /// Puts the policy's parameters beside the answers.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub(super) fn put_policy(&self, policy: &DecoderFile) -> Result<(), CorpusError> {
+        let path = self.folder.join(POLICY);
+        let wrong = |why: String| CorpusError::Wrong { path: path.clone(), why };
+        write_atomically(&path, &policy.to_bytes().map_err(wrong)?).map_err(CorpusError::Write)
+    }
+
+    /// Answers so far.
+    pub(super) fn trajectories(&self) -> u64 {
+        self.description.trajectories
+    }
+
+    /// Adds a group.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(super) fn push(&mut self, group: &Group) -> Result<(), CorpusError> {
+        self.description.trajectories += group.members.len() as u64;
+        self.description.tokens += group.token_count();
+        for reward in group.rewards() {
+            match reward {
+                Some(reward) => self.rewards = (self.rewards.0 + reward, self.rewards.1 + 1),
+                None => self.description.grading_errors += 1,
+            }
+        }
+        let prompts = group.members.first().map_or(0, |member| member.prompt.len());
+        self.pending_tokens += prompts + group.token_count() as usize;
+        self.pending.push(StoredGroup::new(group));
+        if self.pending_tokens >= FILE_TOKENS { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), CorpusError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let bytes = codec::encode(ROLLOUTS, &self.pending).map_err(CorpusError::Write)?;
+        let path = rollouts(&self.folder, self.description.groups.len());
+        write_atomically(&path, &bytes).map_err(CorpusError::Write)?;
+        self.description.groups.push(self.pending.len() as u64);
+        self.pending.clear();
+        self.pending_tokens = 0;
+        Ok(())
+    }
+
+    /// Writes what is left and the description.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(super) fn finish(mut self) -> Result<CorpusDescription, CorpusError> {
+        self.flush()?;
+        self.description.reward_mean = self.rewards.0 / self.rewards.1.max(1) as f64;
+        let bytes = codec::encode(DESCRIPTION, &self.description).map_err(CorpusError::Write)?;
+        write_atomically(&self.folder.join(FILE), &bytes).map_err(CorpusError::Write)?;
+        Ok(self.description)
+    }
+}
+
+/// A corpus to read.
+#[derive(Debug)]
+pub struct Corpus {
+    folder: PathBuf,
+    description: CorpusDescription,
+}
+
+impl Corpus {
+    /// Reads the description of a corpus.
+    ///
+    /// # Errors
+    /// When it is not there or damaged.
+    pub fn open(folder: &Path) -> Result<Self, CorpusError> {
+        let path = folder.join(FILE);
+        let description: CorpusDescription = read(DESCRIPTION, &path)?;
+        if description.format != FORMAT {
+            let why = format!("it has format {}, this build reads {FORMAT}", description.format);
+            return Err(CorpusError::Wrong { path, why });
+        }
+        Ok(Self { folder: folder.into(), description })
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn description(&self) -> &CorpusDescription {
+        &self.description
+    }
+
+    /// The policy that answered, where the corpus has it.
+    ///
+    /// # Errors
+    /// When the file is damaged.
+    pub(super) fn policy(&self) -> Result<Option<DecoderFile>, String> {
+        let path = self.folder.join(POLICY);
+        path.exists().then(|| DecoderFile::read(&path)).transpose()
+    }
+
+    /// All its groups, in the order of their collection.
+    ///
+    /// # Errors
+    /// When a file is missing, damaged, or does not hold what the description says.
+    pub fn groups(&self) -> Result<Vec<Group>, CorpusError> {
+        let mut groups = Vec::new();
+        let mut trajectories = 0;
+        for (index, &count) in self.description.groups.iter().enumerate() {
+            let path = rollouts(&self.folder, index);
+            let stored: Vec<StoredGroup> = read(ROLLOUTS, &path)?;
+            let wrong = |why: String| CorpusError::Wrong { path: path.clone(), why };
+            if stored.len() as u64 != count {
+                return Err(wrong(format!("it has {} groups, the description {count}", stored.len())));
+            }
+            for group in stored {
+                let group = group.restore(self.description.version).map_err(wrong)?;
+                trajectories += group.members.len() as u64;
+                groups.push(group);
+            }
+        }
+        if trajectories != self.description.trajectories {
+            let told = self.description.trajectories;
+            let why = format!("it tells of {told} answers, but there are {trajectories}");
+            return Err(CorpusError::Wrong { path: self.folder.join(FILE), why });
+        }
+        Ok(groups)
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(kind: Kind, path: &Path) -> Result<T, CorpusError> {
+    let bytes = std::fs::read(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => CorpusError::Incomplete { path: path.into() },
+        _ => CorpusError::Io { path: path.into(), source },
+    })?;
+    codec::decode(kind, &bytes, MAX_BYTES)
+        .map_err(|source| CorpusError::Damaged { path: path.into(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(count: u32) -> Vec<Group> {
+        let group = |prompt: u32| {
+            let tokens: Arc<[u32]> = (0..=prompt).collect();
+            let members = (0..2).map(|member| {
+                let id = TrajectoryId { epoch: 3, prompt, member, attempt: 0 };
+                let mut trajectory = Trajectory::new(id, Arc::clone(&tokens));
+                trajectory.push_action(5, -0.5, Version(4));
+                trajectory.push_observation(&[6, 7], Version(4));
+                trajectory.push_action(8, -0.25, Version(4));
+                trajectory.finish = Some(if member == 0 { Finish::Stop } else { Finish::Length });
+                let parts = vec![("right".to_owned(), 1.0)];
+                trajectory.reward = (prompt > 0).then(|| Reward { value: f64::from(prompt), parts });
+                trajectory
+            });
+            Group { epoch: 3, prompt, source: "test".into(), members: members.collect() }
+        };
+        (0..count).map(group).collect()
+    }
+
+    fn written(folder: &Path, groups: &[Group]) -> CorpusDescription {
+        let mut writer = CorpusWriter::create(folder, "copy".into(), Version(4), 0.5).unwrap();
+        groups.iter().for_each(|group| writer.push(group).unwrap());
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn answers_come_back_as_they_were_with_their_turns_and_grades() {
+        let dir = tempfile::tempdir().unwrap();
+        let groups = groups(3);
+        let description = written(dir.path(), &groups);
+        assert_eq!((description.trajectories, description.tokens, description.grading_errors), (6, 24, 2));
+        assert_eq!(description.reward_mean, 1.5);
+        let corpus = Corpus::open(dir.path()).unwrap();
+        assert_eq!(corpus.description(), &description);
+        assert_eq!(corpus.groups().unwrap(), groups);
+        assert!(corpus.policy().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_folder_with_something_in_it_is_not_written_into() {
+        let dir = tempfile::tempdir().unwrap();
+        written(dir.path(), &groups(1));
+        let refused = CorpusWriter::create(dir.path(), "copy".into(), Version(0), 1.0).err().unwrap();
+        assert!(matches!(refused, CorpusError::NotEmpty { .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_corpus_that_is_not_whole_or_damaged_is_refused_by_the_name_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let message = |folder: &Path| match Corpus::open(folder) {
+            Ok(corpus) => corpus.groups().unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert!(message(dir.path()).contains("corpus.bin is not there"));
+        for file in ["corpus.bin", "rollouts-000000.bin"] {
+            let folder = dir.path().join(format!("of-{file}"));
+            written(&folder, &groups(2));
+            let path = folder.join(file);
+            let whole = std::fs::read(&path).unwrap();
+            for position in [0, 9, 30, whole.len() - 1] {
+                let mut bytes = whole.clone();
+                bytes[position] ^= 4;
+                std::fs::write(&path, bytes).unwrap();
+                assert!(message(&folder).contains(file), "{}", message(&folder));
+            }
+            std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+            assert!(message(&folder).contains("cut off"), "{}", message(&folder));
+            std::fs::remove_file(&path).unwrap();
+            assert!(message(&folder).contains("is not there"), "{}", message(&folder));
+        }
+    }
+
+    #[test]
+    fn files_of_two_corpora_are_not_mixed_unnoticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
+        written(&one, &groups(2));
+        written(&other, &groups(3));
+        std::fs::copy(rollouts(&other, 0), rollouts(&one, 0)).unwrap();
+        let error = Corpus::open(&one).unwrap().groups().unwrap_err().to_string();
+        assert!(error.contains("3 groups, the description 2"), "{error}");
+    }
+}

@@ -1,0 +1,42 @@
+//! What a learner remembers beside tensors, and the rates that it is told.
+
+use serde::{Deserialize, Serialize};
+
+use crate::learner::token::advantage::RewardBaseline;
+use crate::trajectory::Version;
+
+/// The part of the learner that is neither parameters nor optimiser tensors.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TokenLearnerState {
+    /// Completed updates.
+    pub version: Version,
+    /// Updates skipped since the last applied one.
+    pub skips_in_a_row: u32,
+    /// A baseline across problems, where the advantage has one.
+    pub baseline: Option<RewardBaseline>,
+    /// Of the updates, those that changed the value function alone.
+    pub value_only: u64,
+}
+
+impl TokenLearnerState {
+    /// Updates that changed the policy.
+    #[must_use]
+    pub fn policy_updates(&self) -> u64 {
+        self.version.0 - self.value_only.min(self.version.0)
+    }
+}
+
+/// Learning rates of an update.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LearningRates {
+    /// Of the policy, and of a critic on its layers.
+    pub policy: f64,
+    /// Of a critic with a trunk of its own.
+    pub values: f64,
+}
+
+impl From<f64> for LearningRates {
+    fn from(rate: f64) -> Self {
+        Self { policy: rate, values: rate }
+    }
+}
