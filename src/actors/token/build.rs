@@ -29,6 +29,7 @@ use crate::codec::{self, CheckpointReader, CheckpointStore, CodecError, tensors_
 use crate::config::TokenConfig;
 use crate::env::task::{Prompts, Split, Task};
 use crate::learner::LearnerError;
+use crate::learner::token::advantage::PassCounts;
 use crate::learner::token::{TokenLearner, TokenLearnerState};
 use crate::policy::Parameters;
 use crate::schedule::{Scheduler, SchedulerSettings};
@@ -101,6 +102,7 @@ pub(super) fn build(
         Arc::clone(&task),
         Arc::clone(&model.tokenizer),
         model.decoder.config().context,
+        config.learner.efforts.clone(),
         prompts.clone(),
     );
     let is_new = checkpoint.is_none();
@@ -134,19 +136,18 @@ pub(super) fn build(
     let plane = Arc::new(Plane::new(PlaneParts {
         task: Arc::clone(&task),
         tokenizer: Arc::clone(&model.tokenizer),
-        group_size: config.learner.group_size,
+        learner: config.learner.clone(),
         context: model.decoder.config().context,
-        drop_zero_variance: config.learner.drop_zero_variance,
+        pass_rates: learner.state().pass_rates.clone(),
         generators: GENERATORS,
         queue: sender.clone(),
         prompts,
         scheduler: state.plane.scheduler.clone(),
         history: std::iter::once(bus.latest()).chain(older).collect(),
     }));
+    let (open, passes) = (std::mem::take(&mut state.plane.open), std::mem::take(&mut state.plane.passes));
     plane
-        .restore(std::mem::take(&mut state.plane.open), state.ordered, |trajectory| {
-            adopted(&ledger, trajectory)
-        })
+        .restore(open, passes, state.ordered, |trajectory| adopted(&ledger, trajectory))
         .map_err(TrainError::Checkpoint)?;
     let waker = Arc::clone(&plane);
     let wake = Box::new(move || waker.wake());
@@ -261,6 +262,7 @@ fn fresh(
             scheduler: Scheduler::new(settings),
             prompts: prompts.position(),
             open: Vec::new(),
+            passes: PassCounts::new(),
         },
         ordered: 0,
         generators: Vec::new(),

@@ -10,9 +10,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::conversation::{Conversation, prompt_ids};
+use super::efforts::at_effort;
 use super::grading::{Verdict, judge};
 use crate::env::task::{Split, Task};
 use crate::generate::{Engine, EngineConfig, Finished, Request, Stops, Weights};
+use crate::learner::token::EffortConfig;
 use crate::ops::{KEY_TILE, Sampling};
 use crate::policy::{Decoder, Tokenizer};
 use crate::trajectory::{Finish, Reward, Trajectory, TrajectoryId};
@@ -123,6 +125,8 @@ pub struct Examinee {
     pub engine: EngineConfig,
     /// Most tokens of an answer.
     pub max_new_tokens: usize,
+    /// Efforts that problems are asked at, in turn; none: as they are.
+    pub efforts: Vec<EffortConfig>,
     /// Seed of the draws.
     pub seed: u64,
 }
@@ -139,7 +143,8 @@ pub fn evaluate_tokens(
     sampling: &Sampling,
     keep_going: &dyn Fn() -> bool,
 ) -> Result<Option<TokenEvaluation>, String> {
-    let Examinee { task, tokenizer, decoder, stops, engine: config, max_new_tokens, seed } = examinee;
+    let Examinee { task, tokenizer, decoder, stops, engine: config, max_new_tokens, efforts, seed } =
+        examinee;
     let count = task.len(Split::Evaluation).map_or(problems, |len| problems.min(len as usize));
     let config = EngineConfig {
         cache_tokens: config.cache_tokens.max(2 * decoder.config().context.min(64 * KEY_TILE)),
@@ -166,6 +171,7 @@ pub fn evaluate_tokens(
         }
         while (next as usize) < count && engine.usage().waiting == 0 {
             let problem = task.problem(Split::Evaluation, next).map_err(|error| error.to_string())?;
+            let problem = at_effort(problem, efforts, next as usize);
             let prompt = prompt_ids(tokenizer, &problem).map_err(|error| error.to_string())?;
             let id = TrajectoryId { epoch: EPOCH, prompt: next, ..TrajectoryId::default() };
             let trajectory = Trajectory::new(id, prompt.into());

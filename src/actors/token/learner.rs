@@ -210,7 +210,7 @@ impl TokenLearnerRole {
         if keep > 0 {
             self.versions.push_front(Arc::clone(&latest));
         }
-        self.run.plane.published(latest);
+        self.run.plane.published(latest, &self.learner.state().pass_rates);
         Ok(())
     }
 
@@ -284,6 +284,7 @@ impl TokenLearnerRole {
                     self.note_lag(&ready.group, before);
                     ready.tickets.into_iter().for_each(crate::trajectory::BufferedTicket::consume);
                 }
+                self.learner.track_passes(&self.run.plane.take_passes());
                 self.publish()?;
             }
             Ok(TokenOutcome::Skipped { culprit }) => {

@@ -9,6 +9,7 @@ mod build;
 pub mod checkpoint;
 mod conversation;
 mod demonstrations;
+mod efforts;
 mod evaluation;
 mod faults;
 mod frozen;

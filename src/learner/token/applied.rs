@@ -1,7 +1,7 @@
 //! What an applied update of the token learner has to tell.
 
 use super::flat::Flat;
-use super::{Diagnostics, Figure, TokenLoss};
+use super::{Diagnostics, Figure, RewardFigures, TokenLoss};
 
 /// Sums over the micro-batches of an update.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +18,7 @@ pub(super) struct Tally {
     advantage_mean: Option<f64>,
     advantage_deviation: Option<f64>,
     explained_variance: Option<f64>,
+    rewards: RewardFigures,
 }
 
 /// The figures of an applied update; sums over its minibatches where there are several.
@@ -43,13 +44,15 @@ pub struct TokenApplied {
     pub advantage_deviation: Option<f64>,
     /// Fraction of the value targets' variance that the values explained.
     pub explained_variance: Option<f64>,
+    /// What rubric and shaping did to the batch's rewards.
+    pub rewards: RewardFigures,
     /// What the objective tells.
     pub diagnostics: Diagnostics,
 }
 
 impl Tally {
     /// With what is known of a whole batch before it is learned from.
-    pub(super) fn of_batch(flat: &Flat) -> Self {
+    pub(super) fn of_batch(flat: &Flat, rewards: RewardFigures) -> Self {
         let chosen = || (0..flat.tokens()).filter(|&token| flat.mask[token]);
         let moments = |value: &dyn Fn(usize) -> f64| {
             let count = chosen().count();
@@ -70,6 +73,7 @@ impl Tally {
             advantage_mean: advantages.map(|(mean, _)| mean),
             advantage_deviation: advantages.map(|(_, variance)| variance.sqrt()),
             explained_variance,
+            rewards,
             ..Self::default()
         }
     }
@@ -103,6 +107,7 @@ impl Tally {
             advantage_mean: self.advantage_mean,
             advantage_deviation: self.advantage_deviation,
             explained_variance: self.explained_variance,
+            rewards: self.rewards,
             diagnostics: self.diagnostics.unwrap_or_default(),
         }
     }

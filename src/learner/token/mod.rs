@@ -1,6 +1,7 @@
 //! Learning of the token workload: advantages of groups, objectives on log-probabilities, and how they are summed.
 //!
-//! Three independent axes, each a setting: the advantage ([`advantage::TokenAdvantageConfig`]), the objective
+//! Rewards are shaped first ([`GroupRewards`]). Then three independent axes, each a setting: the advantage
+//! ([`advantage::TokenAdvantageConfig`]), the objective
 //! ([`TokenObjectiveConfig`], with the reference KL and the entropy bonus beside it in [`TokenLossConfig`]) and the
 //! [`Aggregation`]. All are pure functions on plain slices; gradients are in closed form.
 //!
@@ -21,6 +22,7 @@ mod batch;
 mod diagnostics;
 mod error;
 mod flat;
+mod group_rewards;
 mod loss;
 mod objective;
 mod pairs;
@@ -34,6 +36,7 @@ pub use applied::TokenApplied;
 pub use batch::{Needs, Shape, TokenBatch};
 pub use diagnostics::{Diagnostics, Figure};
 pub use error::TokenLossError;
+pub use group_rewards::{Compared, GroupRewards, RewardFigures};
 pub use loss::{TokenLoss, TokenLossConfig, pair_margins, token_loss};
 pub use objective::{
     BestOfNConfig, CapMode, CispoConfig, DapoConfig, DecoupledPpoConfig, DisConfig, DrGrpoConfig,
@@ -44,7 +47,7 @@ pub use objective::{
 };
 pub use pairs::Pair;
 pub use reference_kl::{KlEstimator, ReferenceKlConfig, reference_kl_rewards};
-pub use settings::{CriticConfig, TokenLearnerConfig};
+pub use settings::{Compare, CriticConfig, EffortConfig, TokenLearnerConfig};
 pub use update::{LogProbDifferences, TokenLearner, TokenLearnerState, TokenOutcome};
 pub use value_loss::{TokenValueClip, TokenValueLoss, token_value_loss};
 

@@ -1,7 +1,7 @@
 //! The token learner: parameters, optimiser state, and the step from a batch of groups to the next version.
 //!
 //! A step, in this order: log-probabilities of the reference policy and values of the critic where something needs
-//! them; advantages; log-probabilities at the start of the step where the objective anchors on them; then for each
+//! them; rewards after rubric and shaping, and advantages; log-probabilities at the start of the step where the objective anchors on them; then for each
 //! pass and minibatch its micro-batches forward and backward, and one optimiser step.
 //!
 //! Invariants: a version counts batches, not minibatches; denominators are those of the whole minibatch, so that
@@ -22,9 +22,10 @@ use serde::{Deserialize, Serialize};
 pub use check::LogProbDifferences;
 
 use super::Needs;
-use super::advantage::{RewardBaseline, TokenAdvantageConfig};
+use super::advantage::{PassCounts, PassRates, RewardBaseline, TokenAdvantageConfig};
 use super::applied::{Tally, TokenApplied};
 use super::flat::Flat;
+use super::group_rewards::{GroupRewards, RewardFigures};
 use super::settings::TokenLearnerConfig;
 use crate::learner::LearnerError;
 use crate::learner::optimizer::{Optimizer, OptimizerError};
@@ -61,6 +62,8 @@ pub struct TokenLearnerState {
     pub skips_in_a_row: u32,
     /// A baseline across problems, where the advantage has one.
     pub baseline: Option<RewardBaseline>,
+    /// Tracked pass rates of the problems' sources, where the advantage has a rubric.
+    pub pass_rates: PassRates,
 }
 
 /// See the module's documentation.
@@ -136,6 +139,13 @@ impl TokenLearner {
     #[must_use]
     pub fn state(&self) -> &TokenLearnerState {
         &self.state
+    }
+
+    /// Takes in what was graded since the update before: the pass rates that the next update goes by.
+    pub fn track_passes(&mut self, counts: &PassCounts) {
+        if let Some(rubric) = self.config.advantage.rubric() {
+            self.state.pass_rates.observe(counts, rubric.decay);
+        }
     }
 
     /// The parameters, which share their storage with the variables that are updated.
@@ -286,12 +296,16 @@ impl TokenLearner {
         abandon: &(dyn Fn() -> bool + Sync),
     ) -> Attempt<Tally> {
         let mut flat = Flat::new(groups, self.config.mask_truncated);
+        let rewards = self.group_rewards(groups)?;
+        flat.rewards = rewards.iter().flat_map(GroupRewards::rewards).collect();
+        let mut figures = RewardFigures::default();
+        rewards.iter().for_each(|rewards| figures.add(rewards));
         let baseline = self.state.baseline;
-        if !self.prepare(groups, &mut flat, abandon)? {
+        if !self.prepare(groups, &rewards, &mut flat, &mut figures, abandon)? {
             self.state.baseline = baseline;
             return Ok(Err(Stopped::Abandoned));
         }
-        let mut tally = Tally::of_batch(&flat);
+        let mut tally = Tally::of_batch(&flat, figures);
         let (epochs, parts) = (self.config.epochs, self.config.minibatches.min(groups.len()));
         for epoch in 0..epochs {
             let order = self.order(groups.len(), parts, epoch as u32);

@@ -26,12 +26,21 @@ const LENGTH_BUCKETS: [f64; 14] = [
 ];
 
 /// Gauges of the task's rewards. They carry the label `task`.
-const REWARD_GAUGES: [UpdateGauge<TokenRecord>; 4] = [
+const REWARD_GAUGES: [UpdateGauge<TokenRecord>; 9] = [
     ("reward_mean", "Mean reward of the trajectories of the last update.", |r| r.reward_mean),
     ("reward_std", "Standard deviation of the rewards of the last update.", |r| r.reward_std),
     ("solved_fraction", "Fraction of the trajectories of the last update with the full reward.", |r| {
         r.solved
     }),
+    ("shaped_reward_mean", "Mean of the rewards that were learned from, after rubric and shaping.", |r| {
+        r.shaped_reward_mean
+    }),
+    ("length_reward_mean", "Mean absolute length reward of the last update.", |r| r.length_reward_mean),
+    ("overlong_fraction", "Fraction of the trajectories with an overlong penalty.", |r| r.overlong_fraction),
+    ("over_budget_fraction", "Fraction of the trajectories over their effort's budget.", |r| {
+        r.over_budget_fraction
+    }),
+    ("pass_rate", "Mean tracked pass rate of the sources, with a rubric.", |r| r.pass_rate),
     (
         "evaluation_reward_mean",
         "Mean reward of the last evaluation: its accuracy, where right is 1 and wrong 0.",
@@ -96,11 +105,45 @@ pub struct TokenMetrics {
     /// The queue of trajectories, and their lag.
     pub queue: QueueMetrics,
     learner: LearnerMetrics<TokenRecord>,
+    group_grading_errors: IntCounterVec,
     zero_variance_groups: IntCounter,
+    rubric: Rubric,
     /// Roles and restarts.
     pub roles: RoleMetrics,
     ledger: LedgerMetrics,
     process: ProcessMetrics,
+}
+
+/// What a rubric did.
+#[derive(Debug)]
+struct Rubric {
+    groups: IntCounterVec,
+    confirmed_hacks: IntCounter,
+}
+
+impl Rubric {
+    fn declare(r: &mut Registrar) -> Self {
+        Self {
+            groups: r.counters(
+                "rubric_groups_total",
+                "Groups learned from with a rubric: by GRS, by GAR, or with plain advantages since a score was missing.",
+                &["grading"],
+            ),
+            confirmed_hacks: r.counter(
+                "confirmed_hacks_total",
+                "Trajectories learned from that were confirmed to be hacks, with reward 0.",
+            ),
+        }
+    }
+
+    fn record(&self, record: &TokenRecord) {
+        let groups =
+            [("grs", record.grs_groups), ("gar", record.gar_groups), ("failed", record.rubric_failures)];
+        for (grading, count) in groups {
+            self.groups.with_label_values(&[grading]).inc_by(count);
+        }
+        self.confirmed_hacks.inc_by(record.confirmed_hacks);
+    }
 }
 
 /// What generation actors tell, each with the label `actor`.
@@ -194,6 +237,11 @@ impl TokenMetrics {
                 "Trajectories that could not be graded.",
                 &["kind"],
             ),
+            group_grading_errors: r.counters(
+                "group_grading_errors_total",
+                "Groups that a grader of groups could not grade.",
+                &["kind"],
+            ),
             queue: QueueMetrics::declare(&mut r, &UNITS, &LONG_SECOND_BUCKETS),
             learner: LearnerMetrics::declare(
                 &mut r,
@@ -206,6 +254,7 @@ impl TokenMetrics {
                 "zero_variance_groups_total",
                 "Groups whose members all had the same reward, from which nothing can be learned.",
             ),
+            rubric: Rubric::declare(&mut r),
             roles: RoleMetrics::declare(&mut r),
             ledger: LedgerMetrics::declare(&mut r, &UNITS),
             process: ProcessMetrics::declare(&mut r),
@@ -246,10 +295,16 @@ impl TokenMetrics {
         self.grading_errors.with_label_values(&[kind]).inc();
     }
 
+    /// Counts a group that a grader of groups could not grade, by the kind of failure.
+    pub fn record_group_grading_error(&self, kind: &str) {
+        self.group_grading_errors.with_label_values(&[kind]).inc();
+    }
+
     /// Shows one learner update: its counters are added, its values shown, absent values leave what was shown.
     pub fn record_update(&self, record: &TokenRecord) {
         self.learner.record(record);
         self.zero_variance_groups.inc_by(record.zero_variance_groups);
+        self.rubric.record(record);
     }
 
     /// Shows the ledger: the figures of every state, and the drops as counters that never disagree with it.
