@@ -29,7 +29,7 @@ use crate::codec::{self, CheckpointReader, CheckpointStore, CodecError, tensors_
 use crate::config::TokenConfig;
 use crate::env::task::{Prompts, Split, Task};
 use crate::learner::LearnerError;
-use crate::learner::token::advantage::PassCounts;
+use crate::learner::token::advantage::PassRates;
 use crate::learner::token::{TokenLearner, TokenLearnerState};
 use crate::policy::Parameters;
 use crate::schedule::{Scheduler, SchedulerSettings};
@@ -138,16 +138,16 @@ pub(super) fn build(
         tokenizer: Arc::clone(&model.tokenizer),
         learner: config.learner.clone(),
         context: model.decoder.config().context,
-        pass_rates: learner.state().pass_rates.clone(),
         generators: GENERATORS,
         queue: sender.clone(),
         prompts,
         scheduler: state.plane.scheduler.clone(),
         history: std::iter::once(bus.latest()).chain(older).collect(),
     }));
-    let (open, passes) = (std::mem::take(&mut state.plane.open), std::mem::take(&mut state.plane.passes));
+    let open = std::mem::take(&mut state.plane.open);
+    let pass_rates = std::mem::take(&mut state.plane.pass_rates);
     plane
-        .restore(open, passes, state.ordered, |trajectory| adopted(&ledger, trajectory))
+        .restore(open, pass_rates, state.ordered, |trajectory| adopted(&ledger, trajectory))
         .map_err(TrainError::Checkpoint)?;
     let waker = Arc::clone(&plane);
     let wake = Box::new(move || waker.wake());
@@ -262,7 +262,7 @@ fn fresh(
             scheduler: Scheduler::new(settings),
             prompts: prompts.position(),
             open: Vec::new(),
-            passes: PassCounts::new(),
+            pass_rates: PassRates::default(),
         },
         ordered: 0,
         generators: Vec::new(),

@@ -210,7 +210,7 @@ impl TokenLearnerRole {
         if keep > 0 {
             self.versions.push_front(Arc::clone(&latest));
         }
-        self.run.plane.published(latest, &self.learner.state().pass_rates);
+        self.run.plane.published(latest);
         Ok(())
     }
 
@@ -273,6 +273,7 @@ impl TokenLearnerRole {
         let groups: Vec<&Group> = batch.iter().map(|ready| &ready.group).collect();
         let interrupt = self.interrupt.clone();
         let abandon = || interrupt.signal().is_some();
+        self.learner.set_pass_rates(self.run.plane.pass_rates());
         let outcome = self.learner.update(&groups, learning_rate, poison, &abandon);
         self.record.learning_rate = Some(learning_rate);
         match outcome {
@@ -284,7 +285,7 @@ impl TokenLearnerRole {
                     self.note_lag(&ready.group, before);
                     ready.tickets.into_iter().for_each(crate::trajectory::BufferedTicket::consume);
                 }
-                self.learner.track_passes(&self.run.plane.take_passes());
+                self.run.plane.fold_passes();
                 self.publish()?;
             }
             Ok(TokenOutcome::Skipped { culprit }) => {

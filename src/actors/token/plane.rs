@@ -13,6 +13,8 @@
 mod completion;
 mod open;
 mod records;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,7 +30,7 @@ use crate::actors::parameter_bus::Published;
 use crate::actors::queue::QueueSender;
 use crate::env::task::{PromptPosition, Prompts, Split, Task};
 use crate::learner::token::TokenLearnerConfig;
-use crate::learner::token::advantage::{PassCounts, PassRates};
+use crate::learner::token::advantage::PassRates;
 use crate::policy::Tokenizer;
 use crate::schedule::{Command, Event, Scheduler};
 use crate::trajectory::{BufferedTicket, DropReason, Trajectory, Version};
@@ -46,8 +48,6 @@ pub struct PlaneParts {
     pub learner: TokenLearnerConfig,
     /// Positions of the model's context.
     pub context: usize,
-    /// The learner's pass rates.
-    pub pass_rates: PassRates,
     /// Generators.
     pub generators: usize,
     /// The learner's queue.
@@ -71,9 +71,7 @@ struct State {
     ordered: u64,
     history: VecDeque<Arc<Published>>,
     counts: GroupCounts,
-    /// The learner's pass rates after its last update, and what was graded since.
     pass_rates: PassRates,
-    passes: PassCounts,
     fruitless: u64,
     fatal: Option<String>,
     /// Counts changes, so that whoever looked before one does not wait for it.
@@ -104,8 +102,7 @@ impl Plane {
             ordered: 0,
             history: parts.history,
             counts: GroupCounts::default(),
-            pass_rates: parts.pass_rates,
-            passes: PassCounts::new(),
+            pass_rates: PassRates::default(),
             fruitless: 0,
             fatal: None,
             signals: 0,
@@ -133,10 +130,9 @@ impl Plane {
         self.tell(&mut state, Event::Started);
     }
 
-    /// The learner published a version, by which its pass rates are these.
-    pub fn published(&self, published: Arc<Published>, pass_rates: &PassRates) {
+    /// The learner published a version.
+    pub fn published(&self, published: Arc<Published>) {
         let mut state = self.lock();
-        state.pass_rates.clone_from(pass_rates);
         state.history.push_front(published);
         self.tell(&mut state, Event::Published);
         // Versions that generators are told to load never go backwards.
@@ -144,10 +140,21 @@ impl Plane {
         state.history.retain(|published| published.version >= oldest);
     }
 
-    /// Passes of what was graded since this was asked last.
+    /// Pass rates of the problems' sources, by which groups are judged now.
     #[must_use]
-    pub fn take_passes(&self) -> PassCounts {
-        std::mem::take(&mut self.lock().passes)
+    pub fn pass_rates(&self) -> PassRates {
+        self.lock().pass_rates.folded()
+    }
+
+    /// An update was made: what was graded since the one before moves the pass rates.
+    pub fn fold_passes(&self) {
+        self.fold(&mut self.lock());
+    }
+
+    fn fold(&self, state: &mut State) {
+        if let Some(rubric) = self.learner.advantage.rubric() {
+            state.pass_rates.fold(rubric.decay);
+        }
     }
 
     /// Versions before the latest that generators use or will be told to use, oldest last.
@@ -288,7 +295,7 @@ impl Plane {
             scheduler: state.scheduler.clone(),
             prompts: state.prompts.position(),
             open: open.collect(),
-            passes: state.passes.clone(),
+            pass_rates: state.pass_rates.clone(),
         };
         (snapshot, state.ordered)
     }
@@ -300,13 +307,13 @@ impl Plane {
     pub fn restore(
         &self,
         snapshots: Vec<OpenSnapshot>,
-        passes: PassCounts,
+        pass_rates: PassRates,
         ordered: u64,
         mut buffered: impl FnMut(&Trajectory) -> BufferedTicket,
     ) -> Result<(), String> {
         let mut state = self.lock();
         state.ordered = ordered;
-        state.passes = passes;
+        state.pass_rates = pass_rates;
         for OpenSnapshot { key, attempt, ended, begun } in snapshots {
             let problem = self.task.problem(Split::Train, key.1).map_err(|error| error.to_string())?;
             let asked = efforts::asked(&problem, &self.learner.efforts, &self.tokenizer)

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use check::LogProbDifferences;
 
 use super::Needs;
-use super::advantage::{PassCounts, PassRates, RewardBaseline, TokenAdvantageConfig};
+use super::advantage::{PassRates, RewardBaseline, TokenAdvantageConfig};
 use super::applied::{Tally, TokenApplied};
 use super::flat::Flat;
 use super::group_rewards::{GroupRewards, RewardFigures};
@@ -62,7 +62,7 @@ pub struct TokenLearnerState {
     pub skips_in_a_row: u32,
     /// A baseline across problems, where the advantage has one.
     pub baseline: Option<RewardBaseline>,
-    /// Tracked pass rates of the problems' sources, where the advantage has a rubric.
+    /// Pass rates of the problems' sources that the last update went by, where the advantage has a rubric.
     pub pass_rates: PassRates,
 }
 
@@ -141,11 +141,9 @@ impl TokenLearner {
         &self.state
     }
 
-    /// Takes in what was graded since the update before: the pass rates that the next update goes by.
-    pub fn track_passes(&mut self, counts: &PassCounts) {
-        if let Some(rubric) = self.config.advantage.rubric() {
-            self.state.pass_rates.observe(counts, rubric.decay);
-        }
+    /// The pass rates that the next update goes by.
+    pub fn set_pass_rates(&mut self, rates: PassRates) {
+        self.state.pass_rates = rates;
     }
 
     /// The parameters, which share their storage with the variables that are updated.

@@ -91,9 +91,7 @@ impl TokenLearnerRole {
         record.gar_lambda_mean = found.lambda_mean();
         record.confirmed_hacks = found.hacks;
         record.rubric_failures = found.rubric_failures;
-        let rates = self.learner.state().pass_rates.iter().map(|(_, rate)| rate);
-        let (count, sum) = rates.fold((0_u32, 0.0), |(count, sum), rate| (count + 1, sum + rate));
-        record.pass_rate = (count > 0).then(|| sum / f64::from(count));
+        record.pass_rate = self.learner.state().pass_rates.mean();
     }
 
     pub(super) fn note_lag(&mut self, group: &Group, version: Version) {

@@ -138,10 +138,7 @@ impl Plane {
         let grading = state.pass_rates.grading(config, &group.source);
         let rewards = GroupRewards::of(config, group, grading, version).map_err(|error| error.to_string())?;
         if config.advantage.rubric().is_some() {
-            let (passes, count) =
-                (rewards.passes(), state.passes.entry(Arc::clone(&group.source)).or_default());
-            count.passes += passes.passes;
-            count.answers += passes.answers;
+            state.pass_rates.count(&group.source, rewards.passes());
         }
         let compared = rewards.compared(config, &rewards.rewards()).map_err(|error| error.to_string())?;
         Ok(!(drops && compared.is_some_and(|compared| compared.zero_variance)))
@@ -157,6 +154,11 @@ impl Plane {
                  (a warm-up), sample more members a group, or set learner.drop_zero_variance = false"
             ));
             return;
+        }
+        // Where a whole batch was dropped there may be no update for long, and sources that are solved by now should
+        // not be graded as if they were not.
+        if state.fruitless.is_multiple_of(state.scheduler.admission().batch()) {
+            self.fold(state);
         }
         self.tell(state, Event::Rejected);
     }

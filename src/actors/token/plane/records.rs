@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::env::task::{GradeError, Problem, PromptPosition};
-use crate::learner::token::advantage::PassCounts;
+use crate::learner::token::advantage::PassRates;
 use crate::schedule::Scheduler;
 use crate::trajectory::{BufferedTicket, DropReason, Group, Trajectory, Version};
 
@@ -111,6 +111,6 @@ pub struct PlaneSnapshot {
     pub prompts: PromptPosition,
     /// Groups that are not complete.
     pub open: Vec<OpenSnapshot>,
-    /// Passes of what was graded since the last update, where the advantage has a rubric.
-    pub passes: PassCounts,
+    /// Pass rates of the problems' sources, where the advantage has a rubric.
+    pub pass_rates: PassRates,
 }

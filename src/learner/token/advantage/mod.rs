@@ -25,6 +25,6 @@ pub use group::{
 };
 pub use grs::{GrsParts, grs_rewards};
 pub use length::{OverlongPenaltyConfig, length_rewards, overlong_penalty};
-pub use pass_rate::{PassCount, PassCounts, PassRates};
+pub use pass_rate::{PassCount, PassRates};
 pub use rubric::{RubricConfig, RubricGrading, RubricMethod, RubricScores};
 pub use shaping::{LengthRewardConfig, Shaped, ShapedAnswer, ShapingConfig};
