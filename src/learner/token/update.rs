@@ -1,8 +1,8 @@
 //! The token learner: parameters, optimiser state, and the step from a batch of groups to the next version.
 //!
 //! A step, in this order: log-probabilities of the reference policy and values of the critic where something needs
-//! them; rewards after rubric and shaping, and advantages; log-probabilities at the start of the step where the objective anchors on them; then for each
-//! pass and minibatch its micro-batches forward and backward, and one optimiser step.
+//! them; rewards after rubric and shaping; advantages; log-probabilities at the start of the step where the objective
+//! anchors on them; then for each pass and minibatch its micro-batches forward and backward, and one optimiser step.
 //!
 //! Invariants: a version counts batches, not minibatches; denominators are those of the whole minibatch, so that
 //! micro-batches add up; a loss or gradient that is not finite never reaches the parameters (the update is skipped and

@@ -2,8 +2,8 @@
 //! or dropped.
 //!
 //! A group that waits for a grader of groups stays open with its generator: it is in a checkpoint like any other, and
-//! begins anew if the generator is lost. When such a grader fails, a rubric keeps the members' own grades (they lack
-//! its scores, so the plain advantages stay); any other advantage has no use for half a grade, and the group is dropped
+//! begins anew if the generator is lost. When such a grader fails, a rubric keeps the members' own grades: where those
+//! lack its scores, the plain advantages stay. Any other advantage has no use for half a grade, and the group is dropped
 //! as not graded. In neither case is anything taken for reward 0.
 
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::learner::advantage::AdvantageError;
 
-/// Settings of [`effort_budget`].
+/// The budget of an effort.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EffortBudgetConfig {
