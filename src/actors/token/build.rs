@@ -14,7 +14,7 @@ use super::grading::GradingPool;
 use super::journal::TokenJournal;
 use super::language_model::LanguageModel;
 use super::learner::{TokenLearnerParts, TokenLearnerRole};
-use super::plane::{Plane, PlaneParts, PlaneSnapshot, ReadyGroup};
+use super::plane::{Plane, PlaneParts, PlaneSnapshot, ReadyGroup, Tracked};
 use super::run::{TokenRun, TokenRunParts};
 use crate::actors::checkpoint::{MAX_STATE_BYTES, files};
 use crate::actors::interrupt::Interrupt;
@@ -29,7 +29,6 @@ use crate::codec::{self, CheckpointReader, CheckpointStore, CodecError, tensors_
 use crate::config::TokenConfig;
 use crate::env::task::{Prompts, Split, Task};
 use crate::learner::LearnerError;
-use crate::learner::token::advantage::PassRates;
 use crate::learner::token::{TokenLearner, TokenLearnerState};
 use crate::policy::Parameters;
 use crate::schedule::{Scheduler, SchedulerSettings};
@@ -145,9 +144,9 @@ pub(super) fn build(
         history: std::iter::once(bus.latest()).chain(older).collect(),
     }));
     let open = std::mem::take(&mut state.plane.open);
-    let pass_rates = std::mem::take(&mut state.plane.pass_rates);
+    let tracked = std::mem::take(&mut state.plane.tracked);
     plane
-        .restore(open, pass_rates, state.ordered, |trajectory| adopted(&ledger, trajectory))
+        .restore(open, tracked, state.ordered, |trajectory| adopted(&ledger, trajectory))
         .map_err(TrainError::Checkpoint)?;
     let waker = Arc::clone(&plane);
     let wake = Box::new(move || waker.wake());
@@ -262,7 +261,7 @@ fn fresh(
             scheduler: Scheduler::new(settings),
             prompts: prompts.position(),
             open: Vec::new(),
-            pass_rates: PassRates::default(),
+            tracked: Tracked::default(),
         },
         ordered: 0,
         generators: Vec::new(),

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use open::Open;
 pub use records::{
-    Complete, Ended, GroupCounts, GroupKey, Job, Member, OpenSnapshot, PlaneSnapshot, ReadyGroup,
+    Complete, Ended, GroupCounts, GroupKey, Job, Member, OpenSnapshot, PlaneSnapshot, ReadyGroup, Tracked,
 };
 
 use super::efforts;
@@ -71,8 +71,7 @@ struct State {
     ordered: u64,
     history: VecDeque<Arc<Published>>,
     counts: GroupCounts,
-    pass_rates: PassRates,
-    fruitless: u64,
+    tracked: Tracked,
     fatal: Option<String>,
     /// Counts changes, so that whoever looked before one does not wait for it.
     signals: u64,
@@ -102,8 +101,7 @@ impl Plane {
             ordered: 0,
             history: parts.history,
             counts: GroupCounts::default(),
-            pass_rates: PassRates::default(),
-            fruitless: 0,
+            tracked: Tracked::default(),
             fatal: None,
             signals: 0,
         };
@@ -143,7 +141,7 @@ impl Plane {
     /// Pass rates of the problems' sources, by which groups are judged now.
     #[must_use]
     pub fn pass_rates(&self) -> PassRates {
-        self.lock().pass_rates.folded()
+        self.lock().tracked.pass_rates.folded()
     }
 
     /// An update was made: what was graded since the one before moves the pass rates.
@@ -153,7 +151,7 @@ impl Plane {
 
     fn fold(&self, state: &mut State) {
         if let Some(rubric) = self.learner.advantage.rubric() {
-            state.pass_rates.fold(rubric.decay);
+            state.tracked.pass_rates.fold(rubric.decay);
         }
     }
 
@@ -295,7 +293,7 @@ impl Plane {
             scheduler: state.scheduler.clone(),
             prompts: state.prompts.position(),
             open: open.collect(),
-            pass_rates: state.pass_rates.clone(),
+            tracked: state.tracked.clone(),
         };
         (snapshot, state.ordered)
     }
@@ -307,13 +305,13 @@ impl Plane {
     pub fn restore(
         &self,
         snapshots: Vec<OpenSnapshot>,
-        pass_rates: PassRates,
+        tracked: Tracked,
         ordered: u64,
         mut buffered: impl FnMut(&Trajectory) -> BufferedTicket,
     ) -> Result<(), String> {
         let mut state = self.lock();
         state.ordered = ordered;
-        state.pass_rates = pass_rates;
+        state.tracked = tracked;
         for OpenSnapshot { key, attempt, ended, begun } in snapshots {
             let problem = self.task.problem(Split::Train, key.1).map_err(|error| error.to_string())?;
             let asked = efforts::asked(&problem, &self.learner.efforts, &self.tokenizer)

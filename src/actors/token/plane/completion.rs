@@ -121,7 +121,7 @@ impl Plane {
                 return;
             }
         }
-        state.fruitless = 0;
+        state.tracked.fruitless = 0;
         if self.queue.offer(ready, Duration::ZERO).is_err() {
             // Only when the queue is closed, at the end of a run; the tickets book the rest.
             return;
@@ -135,10 +135,10 @@ impl Plane {
         if !drops && config.advantage.rubric().is_none() {
             return Ok(true);
         }
-        let grading = state.pass_rates.grading(config, &group.source);
+        let grading = state.tracked.pass_rates.grading(config, &group.source);
         let rewards = GroupRewards::of(config, group, grading, version).map_err(|error| error.to_string())?;
         if config.advantage.rubric().is_some() {
-            state.pass_rates.count(&group.source, rewards.passes());
+            state.tracked.pass_rates.count(&group.source, rewards.passes());
         }
         let compared = rewards.compared(config, &rewards.rewards()).map_err(|error| error.to_string())?;
         Ok(!(drops && compared.is_some_and(|compared| compared.zero_variance)))
@@ -146,9 +146,9 @@ impl Plane {
 
     /// A group is dropped and another ordered in its place, unless that went on for too long.
     pub(super) fn given_up(&self, state: &mut State, why: &str) {
-        state.fruitless += 1;
+        state.tracked.fruitless += 1;
         let most = FRUITLESS_BATCHES * state.scheduler.admission().batch();
-        if state.fruitless >= most {
+        if state.tracked.fruitless >= most {
             state.fatal.get_or_insert(format!(
                 "{most} groups in a row left nothing to learn from: {why}; make the task easier or the model better \
                  (a warm-up), sample more members a group, or set learner.drop_zero_variance = false"
@@ -157,7 +157,7 @@ impl Plane {
         }
         // Where a whole batch was dropped there may be no update for long, and sources that are solved by now should
         // not be graded as if they were not.
-        if state.fruitless.is_multiple_of(state.scheduler.admission().batch()) {
+        if state.tracked.fruitless.is_multiple_of(state.scheduler.admission().batch()) {
             self.fold(state);
         }
         self.tell(state, Event::Rejected);

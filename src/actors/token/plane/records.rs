@@ -111,6 +111,15 @@ pub struct PlaneSnapshot {
     pub prompts: PromptPosition,
     /// Groups that are not complete.
     pub open: Vec<OpenSnapshot>,
+    /// What is remembered of groups that were graded.
+    pub tracked: Tracked,
+}
+
+/// What the plane remembers of groups that were graded.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Tracked {
     /// Pass rates of the problems' sources, where the advantage has a rubric.
     pub pass_rates: PassRates,
+    /// Groups given up since one stayed.
+    pub fruitless: u64,
 }

@@ -126,7 +126,7 @@ fn a_group_that_a_checkpoint_found_waiting_for_its_grades_waits_for_them_again()
     assert_eq!(snapshot.open[0].ended.len(), 2);
     let (after, receiver) = plane("grpo");
     let ticket = |trajectory: &Trajectory| ledger.adopt_buffered(trajectory.tokens.len() as u64);
-    after.restore(snapshot.open, snapshot.pass_rates, ordered, ticket).unwrap();
+    after.restore(snapshot.open, snapshot.tracked, ordered, ticket).unwrap();
     let job = after.take(0).unwrap();
     assert_eq!((job.key, job.members.len()), (complete.key, 0));
     let again = after.all_ended(job.key).unwrap();
