@@ -6,6 +6,8 @@
 //! a reward, or an error, and every submitted group with its grades or an error; a grader that is silent for longer than the timeout gives an error, its thread is left behind
 //! and replaced, and what it says later is not heard. What is in the pool is bounded by what is in flight.
 
+#[cfg(test)]
+mod tests;
 mod work;
 
 use std::collections::{BTreeSet, VecDeque};
