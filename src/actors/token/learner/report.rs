@@ -91,7 +91,9 @@ impl TokenLearnerRole {
         record.gar_lambda_mean = found.lambda_mean();
         record.confirmed_hacks = found.hacks;
         record.rubric_failures = found.rubric_failures;
-        record.pass_rate = self.learner.state().pass_rates.mean();
+        let rates = &self.learner.state().pass_rates;
+        record.pass_rate = rates.mean();
+        rates.iter().for_each(|(source, rate)| self.run.metrics.record_pass_rate(source, rate));
     }
 
     pub(super) fn note_lag(&mut self, group: &Group, version: Version) {

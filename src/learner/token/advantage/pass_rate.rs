@@ -35,6 +35,11 @@ impl PassRates {
         self.rates.get(source).copied()
     }
 
+    /// All sources with their rates, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.rates.iter().map(|(source, &rate)| (&**source, rate))
+    }
+
     /// Mean of the rates of all sources; `None` without any.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
@@ -97,6 +102,7 @@ mod tests {
         count(&mut rates, "words", 2, 2);
         rates.fold(0.5);
         assert_eq!((rates.rate("sums"), rates.rate("words")), (Some(0.5), Some(1.0)));
+        assert_eq!(rates.iter().collect::<Vec<_>>(), [("sums", 0.5), ("words", 1.0)]);
         assert_eq!(rates.mean(), Some(0.75));
         let before = rates.clone();
         rates.fold(0.5);
