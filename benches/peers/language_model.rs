@@ -295,5 +295,5 @@ fn id(prompt: usize, member: usize) -> TrajectoryId {
 }
 
 fn group(prompt: usize, members: Vec<Trajectory>) -> Group {
-    Group { epoch: 0, prompt: prompt as u32, source: Arc::from("bench"), members }
+    Group { epoch: 0, prompt: prompt as u32, source: Arc::from("bench"), budget: None, members }
 }

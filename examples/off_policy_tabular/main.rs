@@ -27,7 +27,8 @@ fn run() -> Result<(), String> {
             for seed in 0..seeds {
                 let mut study = Study::new(seed as u64);
                 let (target, behaviour) = (study.policy(NEWEST), study.policy(NEWEST - staleness));
-                let found = study.learn(method, &target, &behaviour, batches).map_err(|error| error.to_string())?;
+                let found =
+                    study.learn(method, &target, &behaviour, batches).map_err(|error| error.to_string())?;
                 let from_newest = distance(&found, &study.values(&target));
                 let from_fixed = distance(&found, &study.fixed_point(method, &target, &behaviour));
                 println!("\"{name}\",{staleness},{seed},{from_newest:.5},{from_fixed:.5}");

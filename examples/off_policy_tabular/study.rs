@@ -6,7 +6,9 @@
 //! known exactly: V-trace at the values of the policy proportional to min(rho_bar μ, π), uncorrected returns at those
 //! of μ.
 
-use forebay::learner::advantage::{AdvantageError, Boundaries, VtraceConfig, VtraceInput, n_step_returns, vtrace};
+use forebay::learner::advantage::{
+    AdvantageError, Boundaries, VtraceConfig, VtraceInput, n_step_returns, vtrace,
+};
 use forebay::random::CounterRng;
 
 pub const STATES: usize = 6;
@@ -133,13 +135,12 @@ impl Study {
                 bootstrap: &bootstrap,
             };
             let targets = match method {
-                Method::Uncorrected => {
-                    n_step_returns(STEPS, &rewards, &discounts, &of_visited, &boundaries)?
-                }
+                Method::Uncorrected => n_step_returns(STEPS, &rewards, &discounts, &of_visited, &boundaries)?,
                 Method::Vtrace { rho_bar } => {
                     let config = VtraceConfig { rho_bar, ..VtraceConfig::default() };
                     let values = &of_visited;
-                    let input = VtraceInput { log_rhos: &log_rhos, rewards: &rewards, values, discounts: &discounts };
+                    let input =
+                        VtraceInput { log_rhos: &log_rhos, rewards: &rewards, values, discounts: &discounts };
                     vtrace(&config, &input, &boundaries)?.vs
                 }
             };

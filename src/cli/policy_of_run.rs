@@ -73,6 +73,7 @@ impl PolicyOfRun {
             decoder: self.model.decoder,
             engine: self.config.generate.engine.clone(),
             max_new_tokens: self.config.generate.max_new_tokens,
+            efforts: self.config.learner.efforts.clone(),
             seed: self.config.seed,
         };
         let sampling = Sampling { temperature, ..Sampling::default() };

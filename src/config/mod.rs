@@ -17,6 +17,7 @@ mod stop;
 pub mod suggest;
 mod token;
 mod token_check;
+mod token_reward_check;
 mod workload;
 
 use schemars::JsonSchema;

@@ -149,6 +149,7 @@ impl TokenConfig {
         learner.loss.validate().map_err(|error| refuse(&["learner.loss"], error.to_string()))?;
         learner.advantage.validate().map_err(|error| refuse(&["learner.advantage"], error.to_string()))?;
         learner.optimizer.validate().map_err(|error| refuse(&["learner.optimizer"], error.to_string()))?;
+        self.check_rewards()?;
         if learner.advantage.is_group_relative() && learner.group_size < 2 {
             return Err(refuse(
                 &["learner.advantage", "learner.group_size"],
@@ -217,10 +218,12 @@ impl TokenConfig {
         let task = registry
             .make(&self.task.name, &self.task.options, self.seed)
             .map_err(|error| TrainError::Task(error.to_string()))?;
-        match &self.grading.reward_model {
-            None => Ok(task),
-            Some(config) => Ok(Arc::new(Rewarded::new(task, config).map_err(TrainError::Model)?)),
-        }
+        let task: Arc<dyn Task> = match &self.grading.reward_model {
+            None => task,
+            Some(config) => Arc::new(Rewarded::new(task, config).map_err(TrainError::Model)?),
+        };
+        self.check_parts(&*task)?;
+        Ok(task)
     }
 
     /// Refuses a model that does not fit the rest.

@@ -33,6 +33,26 @@ pub struct TokenRecord {
     pub reward_mean: Option<f64>,
     /// Standard deviation of the rewards of one batch (mean, weighted by trajectories).
     pub reward_std: Option<f64>,
+    /// Mean of the rewards that were learned from, after rubric and shaping (mean, weighted by trajectories).
+    pub shaped_reward_mean: Option<f64>,
+    /// Mean absolute length reward (mean, weighted by trajectories).
+    pub length_reward_mean: Option<f64>,
+    /// Fraction of the consumed trajectories with an overlong penalty (mean, weighted by trajectories).
+    pub overlong_fraction: Option<f64>,
+    /// Fraction of the consumed trajectories over their effort's budget (mean, weighted by trajectories).
+    pub over_budget_fraction: Option<f64>,
+    /// Mean tracked pass rate of the sources that were seen so far (last).
+    pub pass_rate: Option<f64>,
+    /// Groups whose rewards were products of rubric scores, GRS (sum).
+    pub grs_groups: u64,
+    /// Groups whose passes were weighed by rubric scores, GAR (sum).
+    pub gar_groups: u64,
+    /// Mean factor that GAR brought passes back to their summed advantage with (mean).
+    pub gar_lambda_mean: Option<f64>,
+    /// Consumed trajectories that were confirmed to be hacks (sum).
+    pub confirmed_hacks: u64,
+    /// Consumed groups that lacked a rubric score and kept their plain advantages (sum).
+    pub rubric_failures: u64,
     /// Fraction of the consumed trajectories with the full reward (mean, weighted by trajectories).
     pub solved: Option<f64>,
     /// Mean reward of an evaluation that ended since the previous record (last); the accuracy, where right is 1 and wrong
@@ -76,6 +96,8 @@ pub struct TokenRecord {
 
     /// Trajectories that could not be graded since the previous record (sum).
     pub grading_errors: u64,
+    /// Groups that a grader of groups could not grade since the previous record (sum).
+    pub group_grading_errors: u64,
     /// Consumed trajectories that were sampled under more than one version (sum).
     pub interrupted: u64,
     /// Updates skipped because a loss or gradient was not finite (sum).
@@ -196,6 +218,16 @@ impl Record for TokenRecord {
             groups: of.count(|r| r.groups),
             reward_mean: of.weighted_mean(|r| r.reward_mean, trajectories),
             reward_std: of.weighted_mean(|r| r.reward_std, trajectories),
+            shaped_reward_mean: of.weighted_mean(|r| r.shaped_reward_mean, trajectories),
+            length_reward_mean: of.weighted_mean(|r| r.length_reward_mean, trajectories),
+            overlong_fraction: of.weighted_mean(|r| r.overlong_fraction, trajectories),
+            over_budget_fraction: of.weighted_mean(|r| r.over_budget_fraction, trajectories),
+            pass_rate: of.last(|r| r.pass_rate),
+            grs_groups: of.count(|r| r.grs_groups),
+            gar_groups: of.count(|r| r.gar_groups),
+            gar_lambda_mean: of.mean(|r| r.gar_lambda_mean),
+            confirmed_hacks: of.count(|r| r.confirmed_hacks),
+            rubric_failures: of.count(|r| r.rubric_failures),
             solved: of.weighted_mean(|r| r.solved, trajectories),
             eval_mean: of.last(|r| r.eval_mean),
             zero_variance_groups: of.count(|r| r.zero_variance_groups),
@@ -215,6 +247,7 @@ impl Record for TokenRecord {
             starved_seconds: of.sum(|r| r.starved_seconds),
             blocked_seconds: of.sum(|r| r.blocked_seconds),
             grading_errors: of.count(|r| r.grading_errors),
+            group_grading_errors: of.count(|r| r.group_grading_errors),
             interrupted: of.count(|r| r.interrupted),
             skipped_non_finite: of.count(|r| r.skipped_non_finite),
             skipped_masked: of.count(|r| r.skipped_masked),
@@ -246,6 +279,16 @@ impl Record for TokenRecord {
             ("reward/mean", self.reward_mean),
             ("reward/std", self.reward_std),
             ("reward/solved", self.solved),
+            ("reward/shaped", self.shaped_reward_mean),
+            ("reward/length", self.length_reward_mean),
+            ("reward/overlong_fraction", self.overlong_fraction),
+            ("reward/over_budget_fraction", self.over_budget_fraction),
+            ("rubric/pass_rate", self.pass_rate),
+            ("rubric/grs_groups", count(self.grs_groups)),
+            ("rubric/gar_groups", count(self.gar_groups)),
+            ("rubric/gar_lambda_mean", self.gar_lambda_mean),
+            ("rubric/confirmed_hacks", count(self.confirmed_hacks)),
+            ("rubric/failures", count(self.rubric_failures)),
             ("reward/evaluation", self.eval_mean),
             ("reward/zero_variance_groups", count(self.zero_variance_groups)),
             ("response/length_mean", self.response_length_mean),
@@ -280,6 +323,7 @@ impl Record for TokenRecord {
             ("queue/wait_seconds", self.queue_wait_seconds),
             ("generation/interrupted", count(self.interrupted)),
             ("grading/errors", count(self.grading_errors)),
+            ("grading/group_errors", count(self.group_grading_errors)),
             ("time/generate_seconds", Some(self.generate_seconds)),
             ("time/grade_seconds", Some(self.grade_seconds)),
             ("time/update_seconds", Some(self.update_seconds)),

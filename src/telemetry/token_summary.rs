@@ -50,6 +50,9 @@ pub struct TokenSummary {
     pub epochs: f64,
     /// Trajectories that could not be graded.
     pub grading_errors: u64,
+    /// Groups that a grader of groups could not grade.
+    #[serde(default)]
+    pub group_grading_errors: u64,
     /// What became of every trajectory and token.
     pub ledger: TokenLedger,
     /// Restarts by kind of actor; kinds that never restarted may be absent.
@@ -107,6 +110,7 @@ pub(super) mod tests {
             lag_max: 2,
             epochs: 1.25,
             grading_errors: 1,
+            group_grading_errors: 0,
             ledger: ledger.into(),
             restarts: BTreeMap::from([("grading".into(), 1)]),
         }

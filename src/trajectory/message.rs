@@ -18,6 +18,11 @@ impl Message {
         Self { role: role.into(), content: content.into() }
     }
 
+    /// A message of the system's.
+    pub fn system(content: impl Into<String>) -> Self {
+        Self::new("system", content)
+    }
+
     /// A message of the user's.
     pub fn user(content: impl Into<String>) -> Self {
         Self::new("user", content)

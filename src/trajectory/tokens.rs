@@ -72,6 +72,12 @@ impl Reward {
     pub fn of(value: f64) -> Self {
         Self { value, parts: Vec::new() }
     }
+
+    /// The part of that name.
+    #[must_use]
+    pub fn part(&self, name: &str) -> Option<f64> {
+        self.parts.iter().find(|(own, _)| own == name).map(|&(_, score)| score)
+    }
 }
 
 /// A maximal run of tokens that were sampled under one version.
@@ -215,6 +221,8 @@ pub struct Group {
     pub prompt: u32,
     /// Where the problem comes from.
     pub source: Arc<str>,
+    /// Tokens that an answer should need, where the problem says.
+    pub budget: Option<u64>,
     /// All members, in order.
     pub members: Vec<Trajectory>,
 }

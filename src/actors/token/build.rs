@@ -16,7 +16,7 @@ use super::grading::GradingPool;
 use super::journal::TokenJournal;
 use super::language_model::LanguageModel;
 use super::learner::{TokenLearnerParts, TokenLearnerRole};
-use super::plane::{Plane, PlaneParts, PlaneSnapshot, ReadyGroup};
+use super::plane::{Plane, PlaneParts, PlaneSnapshot, ReadyGroup, Tracked};
 use super::run::{TokenRun, TokenRunParts};
 use crate::actors::checkpoint::{MAX_STATE_BYTES, files};
 use crate::actors::interrupt::Interrupt;
@@ -114,6 +114,7 @@ pub(super) fn build(
         Arc::clone(&task),
         Arc::clone(&model.tokenizer),
         model.decoder.config().context,
+        config.learner.efforts.clone(),
         prompts.clone(),
     );
     let is_new = checkpoint.is_none();
@@ -147,19 +148,18 @@ pub(super) fn build(
     let plane = Arc::new(Plane::new(PlaneParts {
         task: Arc::clone(&task),
         tokenizer: Arc::clone(&model.tokenizer),
-        group_size: config.learner.group_size,
+        learner: config.learner.clone(),
         context: model.decoder.config().context,
-        drop_zero_variance: config.learner.drop_zero_variance,
         generators: GENERATORS,
         queue: sender.clone(),
         prompts,
         scheduler: state.plane.scheduler.clone(),
         history: std::iter::once(bus.latest()).chain(older).collect(),
     }));
+    let open = std::mem::take(&mut state.plane.open);
+    let tracked = std::mem::take(&mut state.plane.tracked);
     plane
-        .restore(std::mem::take(&mut state.plane.open), state.ordered, |trajectory| {
-            adopted(&ledger, trajectory)
-        })
+        .restore(open, tracked, state.ordered, |trajectory| adopted(&ledger, trajectory))
         .map_err(TrainError::Checkpoint)?;
     let waker = Arc::clone(&plane);
     let wake = Box::new(move || waker.wake());
@@ -278,6 +278,7 @@ fn fresh(
             scheduler: Scheduler::new(settings),
             prompts: prompts.position(),
             open: Vec::new(),
+            tracked: Tracked::default(),
         },
         ordered: 0,
         generators: Vec::new(),

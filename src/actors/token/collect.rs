@@ -14,6 +14,7 @@ use super::build::load_token_parameters;
 use super::corpus::{CorpusDescription, CorpusError, CorpusWriter};
 use super::decoder_file::DecoderFile;
 use super::demonstrations::Demonstrations;
+use super::efforts::asked as asked_at;
 use super::evaluation::Examinee;
 use super::language_model::LanguageModel;
 use super::warmup::warm_up;
@@ -102,6 +103,7 @@ pub fn collect(
         decoder: Arc::clone(&model.decoder),
         engine: config.generate.engine.clone(),
         max_new_tokens: config.generate.max_new_tokens,
+        efforts: config.learner.efforts.clone(),
         seed: config.seed,
     };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(config.generate.threads).build();
@@ -142,7 +144,8 @@ fn of_configuration(
     let mut learner =
         TokenLearner::new(settings, config.seed, decoder, &parameters, frozen, temperature, state)?;
     let (tokenizer, context) = (Arc::clone(&model.tokenizer), model.decoder.config().context);
-    let demonstrations = Demonstrations::new(Arc::clone(task), tokenizer, context, prompts.clone());
+    let efforts = config.learner.efforts.clone();
+    let demonstrations = Demonstrations::new(Arc::clone(task), tokenizer, context, efforts, prompts.clone());
     let made = warm_up(&config.warmup, &mut learner, demonstrations)?;
     let parameters = learner.parameters().snapshot().map_err(LearnerError::from)?;
     Ok((model, Version(0), parameters, made))
@@ -164,8 +167,10 @@ fn answer(
             let (epoch, index) = prompts.next();
             let problem = examinee.task.problem(Split::Train, index);
             let problem = problem.map_err(|error| TrainError::Task(error.to_string()))?;
-            let prompt = answers.prompt(&problem).map_err(TrainError::Task)?;
-            if prompt.is_empty() || prompt.len() >= examinee.decoder.config().context {
+            let ways = asked_at(&problem, &examinee.efforts, &examinee.tokenizer)
+                .map_err(|error| TrainError::Task(error.to_string()))?;
+            let context = examinee.decoder.config().context;
+            if ways.iter().any(|way| way.prompt.is_empty() || way.prompt.len() >= context) {
                 passed_over += 1;
                 if passed_over > MOST_PASSED_OVER {
                     let why = "no prompt leaves room in the model's context; raise model.context";
@@ -175,12 +180,13 @@ fn answer(
             }
             passed_over = 0;
             let (epoch, source) = (FAR | epoch, Arc::clone(&problem.source));
-            let problem = Arc::new(problem);
-            for member in 0..group_size {
+            for (member, way) in (0..group_size).zip(ways.iter().cycle()) {
                 let id = TrajectoryId { epoch, prompt: index, member, attempt: 0 };
-                answers.ask(Arc::clone(&problem), Arc::clone(&prompt), id).map_err(TrainError::Task)?;
+                let (problem, prompt) = (Arc::clone(&way.problem), Arc::clone(&way.prompt));
+                answers.ask(problem, prompt, id).map_err(TrainError::Task)?;
             }
-            asked.push_back(Group { epoch, prompt: index, source, members: Vec::new() });
+            let budget = problem.budget();
+            asked.push_back(Group { epoch, prompt: index, source, budget, members: Vec::new() });
         }
         for Answered { mut trajectory, reward, .. } in answers.step().map_err(TrainError::Task)? {
             trajectory.reward = reward;

@@ -105,4 +105,20 @@ impl Conversation {
         }
         Ok(conversation)
     }
+
+    /// All turns of a trajectory that has ended.
+    ///
+    /// # Errors
+    /// As for [`Conversation::replay`].
+    pub fn turns_of(
+        problem: Arc<Problem>,
+        task: &dyn Task,
+        tokenizer: &Tokenizer,
+        stop_strings: &[String],
+        trajectory: &Trajectory,
+    ) -> Result<Vec<String>, String> {
+        let mut conversation = Self::replay(problem, task, tokenizer, stop_strings, trajectory)?;
+        conversation.end_turn(tokenizer, stop_strings, trajectory);
+        Ok(conversation.turns)
+    }
 }

@@ -108,13 +108,18 @@ struct StoredGroup {
     epoch: u32,
     prompt: u32,
     source: String,
-    prompt_tokens: Vec<u32>,
+    /// Base budget of new tokens.
+    budget: Option<u64>,
+    /// Prompts that differ, by the efforts that were asked for.
+    prompts: Vec<Vec<u32>>,
     members: Vec<StoredAnswer>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredAnswer {
     member: u16,
+    /// Which of the group's prompts it answers.
+    prompt: u16,
     tokens: Vec<u32>,
     /// Of the actions alone.
     log_probs: Vec<f32>,
@@ -125,12 +130,13 @@ struct StoredAnswer {
 }
 
 impl StoredAnswer {
-    fn new(trajectory: &Trajectory) -> Self {
+    fn new(trajectory: &Trajectory, prompt: u16) -> Self {
         let runs = trajectory.is_action.chunk_by(|a, b| a == b).map(|run| run.len() as u32);
         // A trajectory that begins with an observation has no actions before it.
         let begins_late = trajectory.is_action.first() == Some(&false);
         Self {
             member: trajectory.id.member,
+            prompt,
             tokens: trajectory.tokens.clone(),
             log_probs: trajectory.actions().map(|index| trajectory.log_probs[index]).collect(),
             turns: begins_late.then_some(0).into_iter().chain(runs).collect(),
@@ -165,27 +171,38 @@ impl StoredAnswer {
 
 impl StoredGroup {
     fn new(group: &Group) -> Self {
+        let mut prompts: Vec<&Arc<[u32]>> = Vec::new();
+        let mut place = |prompt| {
+            prompts.iter().position(|known| *known == prompt).unwrap_or_else(|| {
+                prompts.push(prompt);
+                prompts.len() - 1
+            })
+        };
+        let answer = |member| StoredAnswer::new(member, place(&member.prompt) as u16);
         Self {
             epoch: group.epoch,
             prompt: group.prompt,
             source: group.source.to_string(),
-            prompt_tokens: group.members.first().map(|member| member.prompt.to_vec()).unwrap_or_default(),
-            members: group.members.iter().map(StoredAnswer::new).collect(),
+            budget: group.budget,
+            members: group.members.iter().map(answer).collect(),
+            prompts: prompts.into_iter().map(|prompt| prompt.to_vec()).collect(),
         }
     }
 
     fn restore(self, version: Version) -> Result<Group, String> {
-        let prompt: Arc<[u32]> = self.prompt_tokens.into();
-        if prompt.is_empty() || self.members.is_empty() {
-            return Err(format!("group {}/{} has no prompt or no answer", self.epoch, self.prompt));
+        let (epoch, prompt) = (self.epoch, self.prompt);
+        let prompts: Vec<Arc<[u32]>> = self.prompts.into_iter().map(Arc::from).collect();
+        if prompts.iter().any(|prompt| prompt.is_empty()) || self.members.is_empty() {
+            return Err(format!("group {epoch}/{prompt} has an empty prompt or no answer"));
         }
-        let members = self.members.into_iter().map(|member| {
-            let id =
-                TrajectoryId { epoch: self.epoch, prompt: self.prompt, member: member.member, attempt: 0 };
-            member.restore(id, Arc::clone(&prompt), version)
+        let members = self.members.into_iter().map(|stored| {
+            let id = TrajectoryId { epoch, prompt, member: stored.member, attempt: 0 };
+            let own = prompts.get(usize::from(stored.prompt));
+            let own = own.ok_or_else(|| format!("answer {id} answers a prompt that its group lacks"))?;
+            stored.restore(id, Arc::clone(own), version)
         });
         let members = members.collect::<Result<_, _>>()?;
-        Ok(Group { epoch: self.epoch, prompt: self.prompt, source: self.source.into(), members })
+        Ok(Group { epoch, prompt, source: self.source.into(), budget: self.budget, members })
     }
 }
 
@@ -377,7 +394,9 @@ mod tests {
             let tokens: Arc<[u32]> = (0..=prompt).collect();
             let members = (0..2).map(|member| {
                 let id = TrajectoryId { epoch: 3, prompt, member, attempt: 0 };
-                let mut trajectory = Trajectory::new(id, Arc::clone(&tokens));
+                // The second is asked for another effort.
+                let asked = if member == 0 { Arc::clone(&tokens) } else { [&[9], &*tokens].concat().into() };
+                let mut trajectory = Trajectory::new(id, asked);
                 trajectory.push_action(5, -0.5, Version(4));
                 trajectory.push_observation(&[6, 7], Version(4));
                 trajectory.push_action(8, -0.25, Version(4));
@@ -386,7 +405,7 @@ mod tests {
                 trajectory.reward = (prompt > 0).then(|| Reward { value: f64::from(prompt), parts });
                 trajectory
             });
-            Group { epoch: 3, prompt, source: "test".into(), members: members.collect() }
+            Group { epoch: 3, prompt, source: "test".into(), budget: Some(7), members: members.collect() }
         };
         (0..count).map(group).collect()
     }

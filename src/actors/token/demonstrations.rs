@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::conversation::{Conversation, prompt_ids};
+use super::efforts::at_effort;
 use crate::env::task::{Prompts, Split, Task, Turn, respond};
+use crate::learner::token::EffortConfig;
 use crate::policy::Tokenizer;
 use crate::trajectory::{Finish, Group, Reward, Trajectory, TrajectoryId, Version};
 
@@ -18,16 +20,24 @@ pub struct Demonstrations {
     task: Arc<dyn Task>,
     tokenizer: Arc<Tokenizer>,
     context: usize,
+    efforts: Vec<EffortConfig>,
     prompts: Prompts,
     /// The batch that `prompts` stands at.
     next: u64,
 }
 
 impl Demonstrations {
-    /// Demonstrations of a task's problems in the order of `prompts`, each of fewer tokens than the context.
+    /// Demonstrations of a task's problems in the order of `prompts`, each of fewer tokens than the context, asked at the
+    /// efforts in turn.
     #[must_use]
-    pub fn new(task: Arc<dyn Task>, tokenizer: Arc<Tokenizer>, context: usize, prompts: Prompts) -> Self {
-        Self { task, tokenizer, context, prompts, next: 0 }
+    pub fn new(
+        task: Arc<dyn Task>,
+        tokenizer: Arc<Tokenizer>,
+        context: usize,
+        efforts: Vec<EffortConfig>,
+        prompts: Prompts,
+    ) -> Self {
+        Self { task, tokenizer, context, efforts, prompts, next: 0 }
     }
 
     /// The n-th batch, one group a demonstration.
@@ -62,7 +72,8 @@ impl Demonstrations {
 
     fn demonstration(&self, epoch: u32, index: u32) -> Result<Option<Group>, String> {
         let text = |error: &dyn std::fmt::Display| format!("demonstration of problem {index}: {error}");
-        let problem = Arc::new(self.task.problem(Split::Train, index).map_err(|e| text(&e))?);
+        let problem = self.task.problem(Split::Train, index).map_err(|e| text(&e))?;
+        let problem = Arc::new(at_effort(problem, &self.efforts, index as usize));
         let prompt = prompt_ids(&self.tokenizer, &problem).map_err(|e| text(&e))?;
         let id = TrajectoryId { epoch, prompt: index, ..TrajectoryId::default() };
         let mut trajectory = Trajectory::new(id, prompt.into());
@@ -88,6 +99,6 @@ impl Demonstrations {
         trajectory.finish = Some(Finish::Stop);
         trajectory.reward = Some(Reward::of(1.0));
         let source = Arc::clone(&problem.source);
-        Ok(Some(Group { epoch, prompt: index, source, members: vec![trajectory] }))
+        Ok(Some(Group { epoch, prompt: index, source, budget: None, members: vec![trajectory] }))
     }
 }

@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::answers::{Answered, Answers};
 use super::conversation::Conversation;
+use super::efforts::at_effort;
 use crate::env::task::{Split, Task};
 use crate::generate::{EngineConfig, Stops, Weights};
+use crate::learner::token::EffortConfig;
 use crate::ops::Sampling;
 use crate::policy::{Decoder, Tokenizer};
 use crate::trajectory::{Finish, Reward, Trajectory, TrajectoryId};
@@ -123,6 +125,8 @@ pub struct Examinee {
     pub engine: EngineConfig,
     /// Most tokens of an answer.
     pub max_new_tokens: usize,
+    /// Efforts that problems are asked at, in turn; none: as they are.
+    pub efforts: Vec<EffortConfig>,
     /// Seed of the draws.
     pub seed: u64,
 }
@@ -139,7 +143,7 @@ pub fn evaluate_tokens(
     sampling: &Sampling,
     keep_going: &dyn Fn() -> bool,
 ) -> Result<Option<TokenEvaluation>, String> {
-    let Examinee { task, tokenizer, .. } = examinee;
+    let Examinee { task, tokenizer, efforts, .. } = examinee;
     let count = task.len(Split::Evaluation).map_or(problems, |len| problems.min(len as usize));
     let mut asked = Answers::new(examinee, weights, *sampling)?;
     let mut answers: BTreeMap<u32, EvaluatedAnswer> = BTreeMap::new();
@@ -150,6 +154,7 @@ pub fn evaluate_tokens(
         }
         while (next as usize) < count && asked.has_room() {
             let problem = task.problem(Split::Evaluation, next).map_err(|error| error.to_string())?;
+            let problem = at_effort(problem, efforts, next as usize);
             let id = TrajectoryId { epoch: EPOCH, prompt: next, ..TrajectoryId::default() };
             let prompt = asked.prompt(&problem)?;
             asked.ask(Arc::new(problem), prompt, id)?;

@@ -13,8 +13,8 @@ use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
 
 use super::conversation::Conversation;
-use super::grading::{Answer, Judged, Verdict};
-use super::plane::{Ended, Job, Member};
+use super::grading::{Answer, Judged, Verdict, WholeGroup};
+use super::plane::{Complete, Ended, Job, Member};
 use super::run::TokenRun;
 use crate::actors::role::{Role, RoleError, Turn};
 use crate::generate::{Engine, Finished, Interrupt, Paused, Request, ResumeMode, SavedKv};
@@ -142,12 +142,14 @@ impl Generator {
     }
 
     fn begin(&mut self, job: Job) -> Result<(), RoleError> {
-        for Member { trajectory, begun } in job.members {
+        if job.members.is_empty() {
+            return self.grade_whole(self.run.plane.all_ended(job.key));
+        }
+        for Member { problem, trajectory, begun } in job.members {
             let id = trajectory.id;
             let tokens = trajectory.tokens.len();
             let ledger = &self.run.ledger;
             let ticket = if begun { ledger.adopt_live(tokens as u64) } else { ledger.begin() };
-            let problem = Arc::clone(&job.problem);
             let conversation = if begun {
                 let (task, tokenizer) = (&*self.run.task, &*self.run.tokenizer);
                 Conversation::replay(problem, task, tokenizer, &self.run.stops.strings, &trajectory)
@@ -222,7 +224,30 @@ impl Generator {
         for judged in judged {
             self.hear(judged)?;
         }
+        // Asked after the answers: without grading threads, the last of them had its group judged at once.
+        let groups = self.run.grading.judged_groups(self.index);
+        let any = any || !groups.is_empty();
+        for judged in groups {
+            if let Err(error) = &judged.grades {
+                self.run.metrics.record_group_grading_error(error.kind());
+            }
+            self.run.plane.group_judged(judged.key, judged.attempt, judged.grades);
+        }
         Ok(any)
+    }
+
+    /// Has a complete group graded as a whole, where the task does that.
+    fn grade_whole(&self, complete: Option<Complete>) -> Result<(), RoleError> {
+        let Some(Complete { key, attempt, problem, graded }) = complete else { return Ok(()) };
+        let (task, tokenizer, stops) = (&*self.run.task, &*self.run.tokenizer, &self.run.stops.strings);
+        let answers = graded.into_iter().map(|(asked, trajectory)| {
+            let turns = Conversation::turns_of(asked, task, tokenizer, stops, &trajectory)?;
+            let finish = trajectory.finish.unwrap_or(Finish::Stop);
+            Ok((turns, finish, trajectory.reward.unwrap_or_default()))
+        });
+        let answers = answers.collect::<Result<_, String>>().map_err(RoleError::Files)?;
+        self.run.grading.submit_group(WholeGroup { key, attempt, problem, answers, generator: self.index });
+        Ok(())
     }
 
     fn hear(&mut self, judged: Judged) -> Result<(), RoleError> {
@@ -269,8 +294,8 @@ impl Generator {
         if flight.held {
             self.engine.release(id)?;
         }
-        self.run.plane.ended(Ended { trajectory, ticket: flight.ticket.complete(), error });
-        Ok(())
+        let complete = self.run.plane.ended(Ended { trajectory, ticket: flight.ticket.complete(), error });
+        self.grade_whole(complete)
     }
 
     /// The state between two steps.

@@ -1,8 +1,14 @@
 //! The grading pool: threads that call into the task, so that generation never waits for a grader.
 //!
+//! Answers are judged one by one; a task that grades groups is asked again once a group is complete.
+//!
 //! Invariants: every submitted answer comes back exactly once, to the generator that sent it, as the task's next turn,
-//! a reward, or an error; a grader that is silent for longer than the timeout gives an error, its thread is left behind
+//! a reward, or an error, and every submitted group with its grades or an error; a grader that is silent for longer than the timeout gives an error, its thread is left behind
 //! and replaced, and what it says later is not heard. What is in the pool is bounded by what is in flight.
+
+#[cfg(test)]
+mod tests;
+mod work;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,10 +17,11 @@ use std::time::{Duration, Instant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::conversation::Conversation;
+pub use self::work::{Answer, Judged, JudgedGroup, Verdict, WholeGroup, judge};
+use self::work::{Outcome, Question, Work};
 use super::reward_model::RewardModelConfig;
-use crate::env::task::{self, Completion, GradeError, Task, Turn};
-use crate::trajectory::{Finish, Reward, Trajectory};
+use crate::env::task::{GradeError, Task};
+use crate::trajectory::Trajectory;
 
 /// Threads left behind at which a run gives up.
 const MOST_DETACHED: usize = 64;
@@ -25,7 +32,7 @@ const MOST_DETACHED: usize = 64;
 pub struct GradingConfig {
     /// Threads that grade.
     pub threads: usize,
-    /// Longest time a grader may take for an answer, seconds; then the answer counts as not graded.
+    /// Longest time a grader may take for an answer or a group, seconds; then it counts as not graded.
     pub timeout_seconds: f64,
     /// A reward model that grades in place of the task, or beside it. Absent: the task's own grade alone.
     pub reward_model: Option<RewardModelConfig>,
@@ -37,57 +44,9 @@ impl Default for GradingConfig {
     }
 }
 
-/// An answer to be judged.
-#[derive(Debug)]
-pub struct Answer {
-    /// The trajectory, ended or at the end of a turn.
-    pub trajectory: Trajectory,
-    /// What was said, the last turn included.
-    pub conversation: Conversation,
-    /// Who sent it.
-    pub generator: usize,
-}
-
-/// What the task made of it.
-#[derive(Debug)]
-pub enum Verdict {
-    /// It says something, and the model goes on.
-    Observe(String),
-    /// A grade.
-    Graded(Reward),
-    /// It could not be graded.
-    Failed(GradeError),
-}
-
-/// An answer and what the task made of it.
-#[derive(Debug)]
-pub struct Judged {
-    /// The answer.
-    pub answer: Answer,
-    /// The verdict.
-    pub verdict: Verdict,
-    /// How long the task took, seconds.
-    pub seconds: f64,
-}
-
-/// Judges an answer: the next turn if there is one, else a grade.
-#[must_use]
-pub fn judge(task: &dyn Task, trajectory: &Trajectory, conversation: &Conversation) -> Verdict {
-    let (problem, turns) = (&conversation.problem, &conversation.turns);
-    let finish = trajectory.finish.unwrap_or(Finish::Stop);
-    if finish == Finish::Stop {
-        match task::respond(task, problem, turns) {
-            Ok(Turn::Observe(said)) => return Verdict::Observe(said),
-            Ok(Turn::End) => {}
-            Err(error) => return Verdict::Failed(error),
-        }
-    }
-    task::grade(task, problem, &Completion { turns, finish }).map_or_else(Verdict::Failed, Verdict::Graded)
-}
-
-/// What a worker is at. The answer itself stays with the pool, so that a worker that never returns keeps nothing.
+/// What a worker is at. The work itself stays with the pool, so that a worker that never returns keeps nothing.
 struct Running {
-    answer: Answer,
+    work: Work,
     since: Instant,
     /// Which thread has it.
     thread: u64,
@@ -95,10 +54,12 @@ struct Running {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Answer>,
+    waiting: VecDeque<Work>,
     running: Vec<Running>,
     /// Judged answers for each generator.
     judged: Vec<VecDeque<Judged>>,
+    /// Judged groups for each generator.
+    judged_groups: Vec<VecDeque<JudgedGroup>>,
     next_thread: u64,
     /// Threads that were left behind and have not come back.
     left_behind: BTreeSet<u64>,
@@ -108,11 +69,26 @@ struct State {
 }
 
 impl State {
-    /// An answer goes back to the generator that sent it.
-    fn hand_back(&mut self, answer: Answer, verdict: Verdict, time: Duration) {
+    /// Work goes back to the generator that sent it; without an outcome it took too long.
+    fn hand_back(&mut self, work: Work, outcome: Option<Outcome>, time: Duration) {
         let seconds = time.as_secs_f64();
         self.seconds += seconds;
-        self.judged[answer.generator].push_back(Judged { answer, verdict, seconds });
+        match work {
+            Work::Answer(answer) => {
+                let verdict = match outcome {
+                    Some(Outcome::Answer(verdict)) => verdict,
+                    _ => Verdict::Failed(GradeError::TimedOut),
+                };
+                self.judged[answer.generator].push_back(Judged { answer: *answer, verdict, seconds });
+            }
+            Work::Group(WholeGroup { key, attempt, generator, .. }) => {
+                let grades = match outcome {
+                    Some(Outcome::Group(grades)) => grades,
+                    _ => Err(GradeError::TimedOut),
+                };
+                self.judged_groups[generator].push_back(JudgedGroup { key, attempt, grades });
+            }
+        }
     }
 }
 
@@ -151,7 +127,11 @@ impl GradingPool {
         generators: usize,
         wake: Box<dyn Fn() + Send + Sync>,
     ) -> std::io::Result<Self> {
-        let state = State { judged: (0..generators).map(|_| VecDeque::new()).collect(), ..State::default() };
+        let state = State {
+            judged: (0..generators).map(|_| VecDeque::new()).collect(),
+            judged_groups: (0..generators).map(|_| VecDeque::new()).collect(),
+            ..State::default()
+        };
         let shared = Arc::new(Shared { task, state: Mutex::new(state), work: Condvar::new(), wake });
         let threads = if inline { 0 } else { config.threads };
         let timeout = Duration::try_from_secs_f64(config.timeout_seconds).unwrap_or(Duration::MAX);
@@ -173,14 +153,29 @@ impl GradingPool {
 
     /// Takes an answer.
     pub fn submit(&self, answer: Answer) {
+        self.take(Work::Answer(Box::new(answer)));
+    }
+
+    /// Takes a complete group.
+    pub fn submit_group(&self, group: WholeGroup) {
+        self.take(Work::Group(group));
+    }
+
+    fn take(&self, work: Work) {
         if self.threads == 0 {
             let since = Instant::now();
-            let verdict = judge(&*self.shared.task, &answer.trajectory, &answer.conversation);
-            self.shared.lock().hand_back(answer, verdict, since.elapsed());
+            let outcome = Question::of(&work).put(&*self.shared.task);
+            self.shared.lock().hand_back(work, Some(outcome), since.elapsed());
             return;
         }
-        self.shared.lock().waiting.push_back(answer);
+        self.shared.lock().waiting.push_back(work);
         self.shared.work.notify_one();
+    }
+
+    /// A generator's judged groups.
+    #[must_use]
+    pub fn judged_groups(&self, generator: usize) -> Vec<JudgedGroup> {
+        self.shared.lock().judged_groups[generator].drain(..).collect()
     }
 
     /// A generator's judged answers.
@@ -194,8 +189,8 @@ impl GradingPool {
     pub fn trajectories(&self, generator: usize) -> Vec<Trajectory> {
         let state = self.shared.lock();
         let judged = state.judged[generator].iter().map(|judged| &judged.answer);
-        let answers =
-            state.waiting.iter().chain(state.running.iter().map(|running| &running.answer)).chain(judged);
+        let working = state.waiting.iter().chain(state.running.iter().map(|running| &running.work));
+        let answers = working.filter_map(Work::answer).chain(judged);
         answers
             .filter(|answer| answer.generator == generator)
             .map(|answer| answer.trajectory.clone())
@@ -205,9 +200,10 @@ impl GradingPool {
     /// Forgets what a generator had here, when it was lost.
     pub fn forget(&self, generator: usize) {
         let mut state = self.shared.lock();
-        state.waiting.retain(|answer| answer.generator != generator);
-        state.running.retain(|running| running.answer.generator != generator);
+        state.waiting.retain(|work| work.generator() != generator);
+        state.running.retain(|running| running.work.generator() != generator);
         state.judged[generator].clear();
+        state.judged_groups[generator].clear();
     }
 
     /// Gives up on graders that are silent for too long.
@@ -237,8 +233,8 @@ impl GradingPool {
                 ));
             }
         }
-        for Running { answer, since, .. } in late {
-            self.shared.lock().hand_back(answer, Verdict::Failed(GradeError::TimedOut), since.elapsed());
+        for Running { work, since, .. } in late {
+            self.shared.lock().hand_back(work, None, since.elapsed());
             self.spawn().map_err(|error| format!("a grading thread could not be started: {error}"))?;
             (self.shared.wake)();
         }
@@ -268,32 +264,32 @@ impl Drop for GradingPool {
 
 fn work(shared: &Shared, thread: u64) {
     loop {
-        let (trajectory, conversation) = {
+        let question = {
             let mut state = shared.lock();
             loop {
                 if state.closed {
                     return;
                 }
-                if let Some(answer) = state.waiting.pop_front() {
-                    // The task sees a copy; the pool keeps the answer in case the grader never returns.
-                    let copy = (answer.trajectory.clone(), answer.conversation.clone());
-                    state.running.push(Running { answer, since: Instant::now(), thread });
-                    break copy;
+                if let Some(work) = state.waiting.pop_front() {
+                    // The task sees a copy; the pool keeps the work in case the grader never returns.
+                    let question = Question::of(&work);
+                    state.running.push(Running { work, since: Instant::now(), thread });
+                    break question;
                 }
                 state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         };
-        let verdict = judge(&*shared.task, &trajectory, &conversation);
+        let outcome = question.put(&*shared.task);
         {
             let mut state = shared.lock();
             let own = state.running.iter().position(|running| running.thread == thread);
             if state.left_behind.remove(&thread) {
                 return;
             }
-            // Nobody waits for an answer that was forgotten.
+            // Nobody waits for what was forgotten.
             let Some(own) = own else { continue };
-            let Running { answer, since, .. } = state.running.swap_remove(own);
-            state.hand_back(answer, verdict, since.elapsed());
+            let Running { work, since, .. } = state.running.swap_remove(own);
+            state.hand_back(work, Some(outcome), since.elapsed());
         }
         (shared.wake)();
     }

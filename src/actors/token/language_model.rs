@@ -10,6 +10,7 @@ use std::sync::Arc;
 use candle_core::Device;
 use serde::de::DeserializeOwned;
 
+use super::efforts;
 use crate::actors::train_error::TrainError;
 use crate::codec::write_atomically;
 use crate::config::TokenConfig;
@@ -58,6 +59,7 @@ impl LanguageModel {
                     config.task.name
                 ))
             })?;
+            let alphabet = alphabet + &efforts::alphabet(&config.learner.efforts);
             let tokenizer = Tokenizer::characters(&alphabet).map_err(|error| refuse(&error))?;
             let context = config.model.context.unwrap_or(config.model.decoder.context);
             let vocabulary = tokenizer.vocabulary_size();

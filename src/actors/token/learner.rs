@@ -279,6 +279,7 @@ impl TokenLearnerRole {
         let groups: Vec<&Group> = batch.iter().map(|ready| &ready.group).collect();
         let interrupt = self.interrupt.clone();
         let abandon = || interrupt.signal().is_some();
+        self.learner.set_pass_rates(self.run.plane.pass_rates());
         let outcome = self.learner.update(&groups, rates, poison, &abandon);
         self.record.learning_rate = Some(rates.policy);
         match outcome {
@@ -290,6 +291,7 @@ impl TokenLearnerRole {
                     self.note_lag(&ready.group, before);
                     ready.tickets.into_iter().for_each(crate::trajectory::BufferedTicket::consume);
                 }
+                self.run.plane.fold_passes();
                 self.publish()?;
             }
             Ok(TokenOutcome::Skipped { culprit }) => {

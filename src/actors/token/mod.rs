@@ -14,6 +14,7 @@ mod corpus;
 mod critic;
 mod decoder_file;
 mod demonstrations;
+mod efforts;
 mod evaluation;
 mod faults;
 mod frozen;

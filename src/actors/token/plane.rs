@@ -10,21 +10,30 @@
 //! - The queue has room for all that the scheduler lets run ahead, so that entering it never waits.
 //! - Groups that are dropped one after another without one that stays end the run with an error that says why.
 
+mod completion;
+mod open;
 mod records;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use records::{Ended, GroupCounts, GroupKey, Job, Member, OpenSnapshot, PlaneSnapshot, ReadyGroup};
+use open::Open;
+pub use records::{
+    Complete, Ended, GroupCounts, GroupKey, Job, Member, OpenSnapshot, PlaneSnapshot, ReadyGroup, Tracked,
+};
 
-use super::conversation::prompt_ids;
+use super::efforts;
 use crate::actors::parameter_bus::Published;
 use crate::actors::queue::QueueSender;
-use crate::env::task::{Problem, PromptPosition, Prompts, Split, Task};
+use crate::env::task::{PromptPosition, Prompts, Split, Task};
+use crate::learner::token::TokenLearnerConfig;
+use crate::learner::token::advantage::PassRates;
 use crate::policy::Tokenizer;
 use crate::schedule::{Command, Event, Scheduler};
-use crate::trajectory::{BufferedTicket, DropReason, Group, Trajectory, TrajectoryId, Version};
+use crate::trajectory::{BufferedTicket, DropReason, Trajectory, Version};
 
 /// Most groups a run gives up one after another, in batches, before it ends.
 const FRUITLESS_BATCHES: u64 = 16;
@@ -35,12 +44,10 @@ pub struct PlaneParts {
     pub task: Arc<dyn Task>,
     /// Its problems' prompts are encoded with it.
     pub tokenizer: Arc<Tokenizer>,
-    /// Members of a group.
-    pub group_size: usize,
+    /// What groups are made of, and what is learned from them.
+    pub learner: TokenLearnerConfig,
     /// Positions of the model's context.
     pub context: usize,
-    /// Whether groups whose rewards are all alike are dropped and refilled.
-    pub drop_zero_variance: bool,
     /// Generators.
     pub generators: usize,
     /// The learner's queue.
@@ -54,17 +61,6 @@ pub struct PlaneParts {
     pub history: VecDeque<Arc<Published>>,
 }
 
-/// A group that is not complete.
-#[derive(Debug)]
-struct Open {
-    problem: Arc<Problem>,
-    prompt: Arc<[u32]>,
-    members: BTreeMap<u16, Ended>,
-    /// Which generator has it; `None` while it waits for one.
-    owner: Option<usize>,
-    attempt: u16,
-}
-
 struct State {
     scheduler: Scheduler,
     prompts: Prompts,
@@ -75,7 +71,7 @@ struct State {
     ordered: u64,
     history: VecDeque<Arc<Published>>,
     counts: GroupCounts,
-    fruitless: u64,
+    tracked: Tracked,
     fatal: Option<String>,
     /// Counts changes, so that whoever looked before one does not wait for it.
     signals: u64,
@@ -85,9 +81,8 @@ struct State {
 pub struct Plane {
     task: Arc<dyn Task>,
     tokenizer: Arc<Tokenizer>,
-    group_size: usize,
+    learner: TokenLearnerConfig,
     context: usize,
-    drop_zero_variance: bool,
     generators: usize,
     queue: QueueSender<ReadyGroup>,
     state: Mutex<State>,
@@ -106,16 +101,15 @@ impl Plane {
             ordered: 0,
             history: parts.history,
             counts: GroupCounts::default(),
-            fruitless: 0,
+            tracked: Tracked::default(),
             fatal: None,
             signals: 0,
         };
         Self {
             task: parts.task,
             tokenizer: parts.tokenizer,
-            group_size: parts.group_size,
+            learner: parts.learner,
             context: parts.context,
-            drop_zero_variance: parts.drop_zero_variance,
             generators: parts.generators,
             queue: parts.queue,
             state: Mutex::new(state),
@@ -142,6 +136,23 @@ impl Plane {
         // Versions that generators are told to load never go backwards.
         let oldest = Version(state.scheduler.loaded().unwrap_or_default());
         state.history.retain(|published| published.version >= oldest);
+    }
+
+    /// Pass rates of the problems' sources, by which groups are judged now.
+    #[must_use]
+    pub fn pass_rates(&self) -> PassRates {
+        self.lock().tracked.pass_rates.folded()
+    }
+
+    /// An update was made: what was graded since the one before moves the pass rates.
+    pub fn fold_passes(&self) {
+        self.fold(&mut self.lock());
+    }
+
+    fn fold(&self, state: &mut State) {
+        if let Some(rubric) = self.learner.advantage.rubric() {
+            state.tracked.pass_rates.fold(rubric.decay);
+        }
     }
 
     /// Versions before the latest that generators use or will be told to use, oldest last.
@@ -176,7 +187,7 @@ impl Plane {
         let (key, members) = state.waiting.pop_front()?;
         let open = state.open.get_mut(&key)?;
         open.owner = Some(generator);
-        Some(Job { key, problem: Arc::clone(&open.problem), members })
+        Some(Job { key, members })
     }
 
     /// How many batches generation may be ahead of learning.
@@ -196,28 +207,6 @@ impl Plane {
         self.lock().open.clear();
     }
 
-    /// A member has ended. The group that it completes goes to the learner, or is dropped.
-    pub fn ended(&self, mut ended: Ended) {
-        let mut state = self.lock();
-        let id = ended.trajectory.id;
-        let key = (id.epoch, id.prompt);
-        if ended.error.is_some() {
-            state.counts.grading_errors += 1;
-            ended.ticket = ended.ticket.useless(DropReason::GradingFailed);
-        }
-        let Some(open) = state.open.get_mut(&key).filter(|open| open.attempt == id.attempt) else {
-            // Of an attempt that was given up.
-            ended.ticket.discard(DropReason::ActorRestart);
-            return;
-        };
-        open.members.insert(id.member, ended);
-        if open.members.len() == self.group_size
-            && let Some(open) = state.open.remove(&key)
-        {
-            self.complete(&mut state, key, open);
-        }
-    }
-
     /// A generator lost all it had: its groups begin anew, with random draws of their own.
     pub fn lost(&self, generator: usize) {
         let mut state = self.lock();
@@ -228,7 +217,7 @@ impl Plane {
             for (_, ended) in std::mem::take(&mut open.members) {
                 ended.ticket.discard(DropReason::ActorRestart);
             }
-            waiting.push_back((*key, members(*key, open.attempt, &open.prompt, self.group_size)));
+            waiting.push_back((*key, open.members_to_come(*key, self.learner.group_size)));
         }
         self.signal(&mut state);
     }
@@ -304,43 +293,44 @@ impl Plane {
             scheduler: state.scheduler.clone(),
             prompts: state.prompts.position(),
             open: open.collect(),
+            tracked: state.tracked.clone(),
         };
         (snapshot, state.ordered)
     }
 
-    /// Takes up the open groups of a checkpoint; `buffered` makes the ticket of a member that has ended.
+    /// Takes up what a checkpoint holds of the plane; `buffered` makes the ticket of a member that has ended.
     ///
     /// # Errors
     /// When a problem is no longer there.
     pub fn restore(
         &self,
         snapshots: Vec<OpenSnapshot>,
+        tracked: Tracked,
         ordered: u64,
         mut buffered: impl FnMut(&Trajectory) -> BufferedTicket,
     ) -> Result<(), String> {
         let mut state = self.lock();
         state.ordered = ordered;
+        state.tracked = tracked;
         for OpenSnapshot { key, attempt, ended, begun } in snapshots {
             let problem = self.task.problem(Split::Train, key.1).map_err(|error| error.to_string())?;
-            let prompt: Arc<[u32]> =
-                prompt_ids(&self.tokenizer, &problem).map_err(|error| error.to_string())?.into();
-            let ended: BTreeMap<u16, Ended> = ended
-                .into_iter()
-                .map(|trajectory| {
-                    let ticket = buffered(&trajectory);
-                    (trajectory.id.member, Ended { trajectory, ticket, error: None })
-                })
-                .collect();
-            let mut rest = members(key, attempt, &prompt, self.group_size);
-            rest.retain(|member| !ended.contains_key(&member.trajectory.id.member));
+            let asked = efforts::asked(&problem, &self.learner.efforts, &self.tokenizer)
+                .map_err(|error| error.to_string())?;
+            let members = ended.into_iter().map(|trajectory| {
+                let ticket = buffered(&trajectory);
+                (trajectory.id.member, Ended { trajectory, ticket, error: None })
+            });
+            let members: BTreeMap<u16, Ended> = members.collect();
+            let open = Open { problem: Arc::new(problem), asked, members, owner: None, attempt };
+            let mut rest = open.members_to_come(key, self.learner.group_size);
             for member in &mut rest {
                 if let Some(begun) = begun.iter().find(|begun| begun.id == member.trajectory.id) {
-                    let trajectory = Trajectory { prompt: Arc::clone(&prompt), ..begun.clone() };
-                    *member = Member { trajectory, begun: true };
+                    let prompt = Arc::clone(&member.trajectory.prompt);
+                    member.trajectory = Trajectory { prompt, ..begun.clone() };
+                    member.begun = true;
                 }
             }
-            let problem = Arc::new(problem);
-            state.open.insert(key, Open { problem, prompt, members: ended, owner: None, attempt });
+            state.open.insert(key, open);
             state.waiting.push_back((key, rest));
         }
         Ok(())
@@ -360,91 +350,31 @@ impl Plane {
         let (epoch, prompt) = state.prompts.next();
         let made = self.task.problem(Split::Train, prompt).map_err(|error| error.to_string());
         let encoded = made.and_then(|problem| {
-            let ids = prompt_ids(&self.tokenizer, &problem).map_err(|error| error.to_string())?;
-            Ok((problem, ids))
+            let asked = efforts::asked(&problem, &self.learner.efforts, &self.tokenizer)
+                .map_err(|error| error.to_string())?;
+            Ok((problem, asked))
         });
-        match encoded {
+        let (problem, asked) = match encoded {
+            Ok(encoded) => encoded,
             Err(why) => {
                 state.fatal.get_or_insert(format!("problem {prompt} of the task: {why}"));
+                return;
             }
-            Ok((_, ids)) if ids.len() >= self.context || ids.is_empty() => {
-                state.counts.too_long += 1;
-                let why = format!(
-                    "the prompt of problem {prompt} has {} tokens, and the model's context {}",
-                    ids.len(),
-                    self.context
-                );
-                tracing::warn!("{why}; the problem is left out");
-                self.given_up(state, &why);
-            }
-            Ok((problem, ids)) => {
-                let key = (epoch, prompt);
-                let prompt: Arc<[u32]> = ids.into();
-                let rest = members(key, 0, &prompt, self.group_size);
-                let problem = Arc::new(problem);
-                let open = Open { problem, prompt, members: BTreeMap::new(), owner: None, attempt: 0 };
-                state.open.insert(key, open);
-                state.waiting.push_back((key, rest));
-            }
-        }
-    }
-
-    fn complete(&self, state: &mut State, key: GroupKey, open: Open) {
-        let (trajectories, tickets): (Vec<_>, Vec<_>) =
-            open.members.into_values().map(|ended| (ended.trajectory, ended.ticket)).unzip();
-        let group = Group {
-            epoch: key.0,
-            prompt: key.1,
-            source: Arc::clone(&open.problem.source),
-            members: trajectories,
         };
-        let queued_at = Version(state.scheduler.admission().version());
-        let ready = ReadyGroup { group, tickets, queued_at };
-        let rewards: Vec<f64> = ready.group.rewards().into_iter().flatten().collect();
-        if rewards.is_empty() {
-            state.counts.ungraded += 1;
-            ready.discard(DropReason::GradingFailed);
-            return self.given_up(state, "no answer could be graded");
-        }
-        if self.drop_zero_variance && all_alike(&rewards) {
-            state.counts.zero_variance += 1;
-            ready.discard(DropReason::ZeroVariance);
-            let why = format!("every group's rewards were all alike (the last: {})", rewards[0]);
+        let unusable = |length: &usize| *length >= self.context || *length == 0;
+        if let Some(length) = asked.iter().map(|asked| asked.prompt.len()).find(unusable) {
+            state.counts.too_long += 1;
+            let why = format!(
+                "the prompt of problem {prompt} has {length} tokens, and the model's context {}",
+                self.context
+            );
+            tracing::warn!("{why}; the problem is left out");
             return self.given_up(state, &why);
         }
-        state.fruitless = 0;
-        if self.queue.offer(ready, Duration::ZERO).is_err() {
-            // Only when the queue is closed, at the end of a run; the tickets book the rest.
-            return;
-        }
-        self.tell(state, Event::Accepted);
+        let key = (epoch, prompt);
+        let problem = Arc::new(problem);
+        let open = Open { problem, asked, members: BTreeMap::new(), owner: None, attempt: 0 };
+        state.waiting.push_back((key, open.members_to_come(key, self.learner.group_size)));
+        state.open.insert(key, open);
     }
-
-    /// A group is dropped and another ordered in its place, unless that went on for too long.
-    fn given_up(&self, state: &mut State, why: &str) {
-        state.fruitless += 1;
-        let most = FRUITLESS_BATCHES * state.scheduler.admission().batch();
-        if state.fruitless >= most {
-            state.fatal.get_or_insert(format!(
-                "{most} groups in a row left nothing to learn from: {why}; make the task easier or the model better \
-                 (a warm-up), sample more members a group, or set learner.drop_zero_variance = false"
-            ));
-            return;
-        }
-        self.tell(state, Event::Rejected);
-    }
-}
-
-/// Whether rewards are all alike, so that a group says nothing about its members' relative worth.
-fn all_alike(rewards: &[f64]) -> bool {
-    let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
-    rewards.len() < 2 || rewards.iter().all(|reward| (reward - mean).abs() < 1e-6)
-}
-
-/// The members of a group, none of them begun.
-fn members(key: GroupKey, attempt: u16, prompt: &Arc<[u32]>, count: usize) -> Vec<Member> {
-    let id = |member| TrajectoryId { epoch: key.0, prompt: key.1, member, attempt };
-    let member =
-        |member| Member { trajectory: Trajectory::new(id(member), Arc::clone(prompt)), begun: false };
-    (0..count as u16).map(member).collect()
 }

@@ -2,7 +2,8 @@
 //!
 //! [`Rewarded`] wraps a task: its problems and turns are the task's, its grades `scale · score + task_weight · grade`,
 //! where the score is the reward model's for the whole conversation. It runs on the thread that grades, alone.
-//! What cannot be scored is an error, like anything that cannot be graded, and never reward 0.
+//! Each answer is graded by itself: a task's grader of groups is not asked. What cannot be scored is an error, like
+//! anything that cannot be graded, and never reward 0.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -98,6 +99,16 @@ impl Task for Rewarded {
             parts.extend(own.parts);
         }
         Ok(Reward { value, parts })
+    }
+
+    fn parts(&self) -> Vec<String> {
+        let mut parts = vec!["reward_model".to_owned()];
+        if self.task_weight != 0.0 {
+            parts.push("task".into());
+            // A task that grades groups may give some of its parts only there, and is not asked to.
+            parts.extend(if self.task.grades_groups() { Vec::new() } else { self.task.parts() });
+        }
+        parts
     }
 
     fn respond(&self, problem: &Problem, turns: &[String]) -> Result<Turn, GradeError> {

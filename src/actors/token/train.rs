@@ -106,6 +106,7 @@ fn conclude(
         lag_max: 0,
         epochs: run.plane.epochs(),
         grading_errors: run.plane.counts().grading_errors,
+        group_grading_errors: run.plane.counts().group_grading_errors,
         ledger: run.ledger.snapshot().into(),
         restarts: run.restarts(),
     };

@@ -46,8 +46,17 @@ pub struct Problem {
     pub prompt: Prompt,
     /// The reference answer.
     pub answer: String,
-    /// Whatever else grading needs; null when that is nothing.
+    /// Whatever else grading needs; null when that is nothing. A whole number `budget` in it is the tokens that an answer
+    /// should need, for penalties on those that take more.
     pub data: serde_json::Value,
+}
+
+impl Problem {
+    /// Tokens that an answer should need, where the problem says.
+    #[must_use]
+    pub fn budget(&self) -> Option<u64> {
+        self.data.get("budget")?.as_u64().filter(|&budget| budget > 0)
+    }
 }
 
 /// What a model wrote.
@@ -65,6 +74,15 @@ impl<'a> Completion<'a> {
     pub fn reply(&self) -> &'a str {
         self.turns.last().map_or("", String::as_str)
     }
+}
+
+/// One graded answer of a group, as a grader of groups sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GroupAnswer<'a> {
+    /// What the model wrote.
+    pub completion: Completion<'a>,
+    /// Its grade by [`Task::grade`].
+    pub reward: &'a Reward,
 }
 
 /// What follows a turn of the model's.
@@ -98,6 +116,28 @@ pub trait Task: Send + Sync {
     /// # Errors
     /// When the answer could not be graded. A wrong answer is no error.
     fn grade(&self, problem: &Problem, completion: &Completion<'_>) -> Result<Reward, GradeError>;
+
+    /// Names of the parts ([`Reward::parts`]) that every grade has in the end, whoever gives them: what settings may
+    /// combine by name.
+    fn parts(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether [`Task::grade_group`] is to be asked.
+    fn grades_groups(&self) -> bool {
+        false
+    }
+
+    /// Grades the answers to one problem again, all of them in view: one new grade for each, in their order. Answers that
+    /// [`Task::grade`] could not grade are not among them. Only asked for training answers, once a group is complete,
+    /// when [`Task::grades_groups`] says so; called from grading threads like [`Task::grade`].
+    ///
+    /// # Errors
+    /// When the group could not be graded.
+    fn grade_group(&self, problem: &Problem, answers: &[GroupAnswer<'_>]) -> Result<Vec<Reward>, GradeError> {
+        let _ = problem;
+        Ok(answers.iter().map(|answer| answer.reward.clone()).collect())
+    }
 
     /// What follows the model's last turn, given all its turns. A task of one turn need not implement it.
     ///

@@ -3,21 +3,45 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::contract::{Completion, Problem, Task, Turn};
+use super::contract::{Completion, GroupAnswer, Problem, Task, Turn};
 use super::error::GradeError;
 use crate::trajectory::Reward;
 
 /// Grades by [`Task::grade`].
 ///
 /// # Errors
-/// What the task reports; [`GradeError::Panicked`] when it panics; [`GradeError::Verifier`] when the reward is not
-/// finite.
+/// What the task reports; [`GradeError::Panicked`] when it panics; [`GradeError::Verifier`] when the reward or a part of
+/// it is not finite.
 pub fn grade(task: &dyn Task, problem: &Problem, completion: &Completion<'_>) -> Result<Reward, GradeError> {
-    let reward = caught(|| task.grade(problem, completion))?;
-    if reward.value.is_finite() {
-        Ok(reward)
-    } else {
-        Err(GradeError::Verifier(format!("reward is {}; rewards are finite", reward.value)))
+    finite(caught(|| task.grade(problem, completion))?)
+}
+
+/// Grades a group by [`Task::grade_group`].
+///
+/// # Errors
+/// As for [`grade`]; [`GradeError::Verifier`] also when there is not one grade for each answer.
+pub fn grade_group(
+    task: &dyn Task,
+    problem: &Problem,
+    answers: &[GroupAnswer<'_>],
+) -> Result<Vec<Reward>, GradeError> {
+    let rewards = caught(|| task.grade_group(problem, answers))?;
+    if rewards.len() != answers.len() {
+        let why = format!("{} grades for a group of {} answers", rewards.len(), answers.len());
+        return Err(GradeError::Verifier(why));
+    }
+    rewards.into_iter().map(finite).collect()
+}
+
+fn finite(reward: Reward) -> Result<Reward, GradeError> {
+    if !reward.value.is_finite() {
+        return Err(GradeError::Verifier(format!("reward is {}; rewards are finite", reward.value)));
+    }
+    match reward.parts.iter().find(|(_, part)| !part.is_finite()) {
+        Some((name, part)) => {
+            Err(GradeError::Verifier(format!("part `{name}` of a reward is {part}; parts are finite")))
+        }
+        None => Ok(reward),
     }
 }
 
@@ -67,6 +91,10 @@ mod tests {
             (self.0)()
         }
 
+        fn grade_group(&self, _: &Problem, _: &[GroupAnswer<'_>]) -> Result<Vec<Reward>, GradeError> {
+            Ok(vec![(self.0)()?])
+        }
+
         fn respond(&self, _: &Problem, turns: &[String]) -> Result<Turn, GradeError> {
             panic!("no turn after {}", turns.len())
         }
@@ -86,6 +114,23 @@ mod tests {
         let not_finite = graded(|| Ok(Reward::of(f64::NAN))).unwrap_err();
         assert_eq!(not_finite.kind(), "verifier");
         assert_eq!(graded(|| Ok(Reward::of(0.0))), Ok(Reward::of(0.0)));
+    }
+
+    #[test]
+    fn a_grader_of_groups_gives_one_finite_grade_for_each_answer_or_an_error() {
+        let group = |with: fn() -> Result<Reward, GradeError>, count: usize| {
+            let task = Broken(with);
+            let problem = task.problem(Split::Train, 0).unwrap();
+            let (completion, reward) = (Completion { turns: &[], finish: Finish::Stop }, Reward::of(0.5));
+            grade_group(&task, &problem, &vec![GroupAnswer { completion, reward: &reward }; count])
+        };
+        assert_eq!(group(|| Ok(Reward::of(1.0)), 1), Ok(vec![Reward::of(1.0)]));
+        assert_eq!(group(|| panic!("no order"), 1), Err(GradeError::Panicked("no order".into())));
+        let refused = |result: Result<Vec<Reward>, GradeError>| result.unwrap_err().to_string();
+        assert!(refused(group(|| Ok(Reward::of(1.0)), 2)).contains("1 grades for a group of 2 answers"));
+        let broken = || Ok(Reward { value: 1.0, parts: vec![("form".into(), f64::INFINITY)] });
+        assert!(refused(group(broken, 1)).contains("`form`"));
+        assert_eq!(graded(broken).unwrap_err().kind(), "verifier");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! - A problem is a pure function of (task, seed, split, index), a grade of (problem, completion), the next turn of a
 //!   conversation of (problem, the model's turns so far): nothing has to be saved to resume a run.
 //! - Training and evaluation problems never coincide where there are enough problems to tell them apart.
+//! - A grader of groups ([`Task::grade_group`]) is a pure function too, of (problem, answers and their grades).
 //! - Failing to grade is an error of its own kind and never reward 0; a wrong, empty or cut-off answer is reward 0
 //!   and never an error.
 //!
@@ -25,10 +26,10 @@ mod registry;
 mod tests;
 pub mod verify;
 
-pub use contract::{Completion, Problem, Prompt, Split, Task, Turn};
+pub use contract::{Completion, GroupAnswer, Problem, Prompt, Split, Task, Turn};
 pub use dataset::{BadLines, Dataset, DatasetOptions};
 pub use error::{GradeError, TaskError};
-pub use guard::{grade, respond};
+pub use guard::{grade, grade_group, respond};
 pub use options::TaskOptions;
 pub use prompts::{PromptPosition, Prompts};
 pub use rational::Rational;

@@ -1,7 +1,7 @@
 //! What an applied update of the token learner has to tell.
 
 use super::flat::Flat;
-use super::{Diagnostics, Figure, TokenLoss};
+use super::{Diagnostics, Figure, RewardFigures, TokenLoss};
 
 /// Sums over the micro-batches of an update.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +24,7 @@ pub(super) struct Tally {
     advantage_deviation: Option<f64>,
     explained_variance: Option<f64>,
     explained_variance_updated: Option<f64>,
+    rewards: RewardFigures,
 }
 
 /// The figures of an applied update; sums over its minibatches where there are several.
@@ -57,14 +58,16 @@ pub struct TokenApplied {
     pub explained_variance: Option<f64>,
     /// The same of the values that the advantages are made of, where a separate critic learned from the batch first.
     pub explained_variance_updated: Option<f64>,
+    /// What rubric and shaping did to the batch's rewards.
+    pub rewards: RewardFigures,
     /// What the objective tells.
     pub diagnostics: Diagnostics,
 }
 
 impl Tally {
     /// With what is known of a whole batch before it is learned from.
-    pub(super) fn of_batch(flat: &Flat) -> Self {
-        let mut tally = Self { explained_variance: explained(flat), ..Self::default() };
+    pub(super) fn of_batch(flat: &Flat, rewards: RewardFigures) -> Self {
+        let mut tally = Self { explained_variance: explained(flat), rewards, ..Self::default() };
         tally.note_advantages(flat);
         tally
     }
@@ -115,6 +118,7 @@ impl Tally {
             value_gradient_norm: self.value_gradient_norm,
             explained_variance: self.explained_variance,
             explained_variance_updated: self.explained_variance_updated,
+            rewards: self.rewards,
             diagnostics: self.diagnostics.unwrap_or_default(),
         }
     }

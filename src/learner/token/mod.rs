@@ -1,6 +1,7 @@
 //! Learning of the token workload: advantages of groups, objectives on log-probabilities, and how they are summed.
 //!
-//! Three independent axes, each a setting: the advantage ([`advantage::TokenAdvantageConfig`]), the objective
+//! Rewards are shaped first ([`GroupRewards`]). Then three independent axes, each a setting: the advantage
+//! ([`advantage::TokenAdvantageConfig`]), the objective
 //! ([`TokenObjectiveConfig`], with the reference KL and the entropy bonus beside it in [`TokenLossConfig`]) and the
 //! [`Aggregation`]. All are pure functions on plain slices; gradients are in closed form.
 //!
@@ -22,6 +23,7 @@ mod critic;
 mod diagnostics;
 mod error;
 mod flat;
+mod group_rewards;
 mod loss;
 mod objective;
 mod pairs;
@@ -37,6 +39,7 @@ pub use batch::{Needs, Shape, TokenBatch};
 pub use critic::Critic;
 pub use diagnostics::{Diagnostics, Figure};
 pub use error::TokenLossError;
+pub use group_rewards::{Compared, GroupRewards, RewardFigures};
 pub use loss::{TokenLoss, TokenLossConfig, pair_margins, token_loss};
 pub use objective::{
     BestOfNConfig, CapMode, CispoConfig, DapoConfig, DecoupledPpoConfig, DisConfig, DrGrpoConfig,
@@ -48,7 +51,9 @@ pub use objective::{
 pub use pairs::Pair;
 pub use pretraining::{ValueFit, ValuePretraining};
 pub use reference_kl::{KlEstimator, ReferenceKlConfig, reference_kl_rewards};
-pub use settings::{CriticConfig, CriticParameters, CriticTrunk, TokenLearnerConfig, UpdateOrder};
+pub use settings::{
+    Compare, CriticConfig, CriticParameters, CriticTrunk, EffortConfig, TokenLearnerConfig, UpdateOrder,
+};
 pub use update::{LearningRates, LogProbDifferences, TokenLearner, TokenLearnerState, TokenOutcome};
 pub use value_loss::{TokenValueClip, TokenValueLoss, token_value_loss};
 

@@ -1,18 +1,20 @@
 //! Training a critic on stored answers before reinforcement learning: passes over a corpus, and how well the values
 //! fit answers that were held out.
 //!
-//! Targets are those of a run: the reward of the answer, discounted to each of its action tokens. A batch goes through
+//! Targets are those of a run: the reward of the answer after shaping, discounted to each of its action tokens. A batch goes through
 //! the critic as an update's does, so that a critic that is pretrained longer is one that has seen more batches.
 
+use super::advantage::RubricGrading;
 use super::applied::explained_variance;
 use super::critic::Critic;
 use super::flat::Flat;
+use super::group_rewards::GroupRewards;
 use super::settings::TokenLearnerConfig;
 use super::update::{Stopped, estimate};
 use crate::learner::LearnerError;
 use crate::learner::advantage::SkipObservationGaeConfig;
 use crate::random::{Stream, draw};
-use crate::trajectory::Group;
+use crate::trajectory::{Group, Version};
 
 /// Last counter of the draws that order the groups of a pass; those of updates have 1 and 2.
 const CORPUS_ORDER: u32 = 3;
@@ -64,6 +66,11 @@ impl ValuePretraining {
     /// Arrays of some groups with values and their targets.
     fn targets(&self, groups: &[&Group]) -> Result<Flat, LearnerError> {
         let mut flat = Flat::new(groups, self.config.mask_truncated);
+        // Those that an update would learn from, before the first one. A rubric compares groups, and has no values.
+        let rewards =
+            |group: &&Group| GroupRewards::of(&self.config, group, RubricGrading::Grs, Version::default());
+        let shaped = groups.iter().map(rewards).collect::<Result<Vec<_>, _>>()?;
+        flat.rewards = shaped.iter().flat_map(GroupRewards::rewards).collect();
         flat.values = self.critic.values(groups, &flat, &|| false)?.unwrap_or_default();
         let (bootstrap, costs) = (self.config.critic.bootstrap_truncated, vec![0.0; flat.tokens()]);
         estimate(&self.advantage, bootstrap, groups, &costs, &mut flat)?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::advantage::TokenAdvantageConfig;
+use super::advantage::{ShapingConfig, TokenAdvantageConfig};
 use super::loss::TokenLossConfig;
 use crate::learner::optimizer::{AdamwConfig, OptimizerConfig};
 use crate::learner::schedule::{ScheduleConfig, ScheduleKind};
@@ -103,6 +103,35 @@ impl CriticConfig {
     }
 }
 
+/// One effort that answers are asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EffortConfig {
+    /// What it is called.
+    pub name: String,
+    /// How the model is told: put in front of a text prompt, or of a conversation as a message of the system's.
+    #[serde(default)]
+    pub instruction: String,
+    /// How many times its base budget an answer of this effort may take (`learner.shaping.effort_budget`).
+    #[serde(default = "one")]
+    pub tau: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// Which answers to a problem are compared with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compare {
+    /// All of its group.
+    #[default]
+    Group,
+    /// Those of the same effort: subgroups with means of their own.
+    Effort,
+}
+
 /// How answers become updates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -111,10 +140,16 @@ pub struct TokenLearnerConfig {
     pub prompts: usize,
     /// Answers to each problem.
     pub group_size: usize,
+    /// Efforts that they are asked for, member by member in turn; none: the problem is asked as it is.
+    pub efforts: Vec<EffortConfig>,
     /// What is minimised.
     pub loss: TokenLossConfig,
     /// What is learned from rewards.
     pub advantage: TokenAdvantageConfig,
+    /// Which answers to a problem are compared with each other.
+    pub compare: Compare,
+    /// What changes rewards before they become advantages.
+    pub shaping: ShapingConfig,
     /// The value function and its loss, for advantages that need values.
     pub critic: CriticConfig,
     /// Penalty on the divergence from the reference policy inside the reward, per nat; 0: none.
@@ -155,8 +190,11 @@ impl Default for TokenLearnerConfig {
         Self {
             prompts: 8,
             group_size: 8,
+            efforts: Vec::new(),
             loss: TokenLossConfig::default(),
             advantage: TokenAdvantageConfig::default(),
+            compare: Compare::default(),
+            shaping: ShapingConfig::default(),
             critic: CriticConfig::default(),
             reward_kl: 0.0,
             epochs: 1,
@@ -195,5 +233,11 @@ impl TokenLearnerConfig {
     pub fn critic_schedule(&self) -> ScheduleConfig {
         let learning_rate = self.critic.learning_rate.unwrap_or(self.schedule.learning_rate);
         ScheduleConfig { learning_rate, ..self.schedule }
+    }
+
+    /// The effort that a member of a group is asked for; `None` where there is no choice of efforts.
+    #[must_use]
+    pub fn effort_of(&self, member: usize) -> Option<&EffortConfig> {
+        self.efforts.get(member % self.efforts.len().max(1))
     }
 }

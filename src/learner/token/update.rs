@@ -1,10 +1,11 @@
 //! The token learner: parameters, optimiser state, and the step from a batch of groups to the next version.
 //!
-//! A step, in this order: log-probabilities of the reference policy where something needs them; values; advantages;
-//! log-probabilities at the start of the step where the objective anchors on them; then for each pass and minibatch
-//! its micro-batches forward and backward, and one optimiser step. A critic on the policy's layers learns in the same
-//! optimiser steps. One with a trunk of its own ([`Critic`]) has steps of its own: before the policy's, with values and
-//! advantages made anew in between, or after them (`learner.critic.order`); while it warms up, it alone learns.
+//! A step, in this order: log-probabilities of the reference policy where something needs them; rewards after rubric and
+//! shaping; values; advantages; log-probabilities at the start of the step where the objective anchors on them; then for
+//! each pass and minibatch its micro-batches forward and backward, and one optimiser step. A critic on the policy's
+//! layers learns in the same optimiser steps. One with a trunk of its own ([`Critic`]) has steps of its own: before the
+//! policy's, with values and advantages made anew in between, or after them (`learner.critic.order`); while it warms up,
+//! it alone learns.
 //!
 //! Invariants: a version counts batches, not minibatches; denominators are those of the whole minibatch, so that
 //! micro-batches add up; a loss or gradient that is not finite never reaches the parameters (the update is skipped and
@@ -27,10 +28,11 @@ pub(super) use prepare::estimate;
 pub use state::{LearningRates, TokenLearnerState};
 
 use super::Needs;
-use super::advantage::{RewardBaseline, TokenAdvantageConfig};
+use super::advantage::{PassRates, RewardBaseline, TokenAdvantageConfig};
 use super::applied::{Tally, TokenApplied};
 use super::critic::Critic;
 use super::flat::Flat;
+use super::group_rewards::{GroupRewards, RewardFigures};
 use super::settings::TokenLearnerConfig;
 use crate::learner::LearnerError;
 use crate::learner::optimizer::{Optimizer, OptimizerError};
@@ -140,6 +142,11 @@ impl TokenLearner {
     #[must_use]
     pub fn state(&self) -> &TokenLearnerState {
         &self.state
+    }
+
+    /// The pass rates that the next update goes by.
+    pub fn set_pass_rates(&mut self, rates: PassRates) {
+        self.state.pass_rates = rates;
     }
 
     /// The parameters, which share their storage with the variables that are updated.
@@ -293,13 +300,17 @@ impl TokenLearner {
     ) -> Attempt<Tally> {
         self.begin_critic()?;
         let mut flat = Flat::new(groups, self.config.mask_truncated);
+        let rewards = self.group_rewards(groups)?;
+        flat.rewards = rewards.iter().flat_map(GroupRewards::rewards).collect();
+        let mut figures = RewardFigures::default();
+        rewards.iter().for_each(|rewards| figures.add(rewards));
         let baseline = self.state.baseline;
-        if !self.prepare(groups, &mut flat, abandon)? {
+        if !self.prepare(groups, &rewards, &mut flat, &mut figures, abandon)? {
             self.state.baseline = baseline;
             return Ok(Err(Stopped::Abandoned));
         }
-        let (mut tally, steps) = (Tally::of_batch(&flat), self.optimizer.updates());
-        let outcome = self.learn(groups, &mut flat, rates, poison, abandon, &mut tally)?;
+        let (mut tally, steps) = (Tally::of_batch(&flat, figures), self.optimizer.updates());
+        let outcome = self.learn(groups, &rewards, &mut flat, rates, poison, abandon, &mut tally)?;
         if outcome.is_err() && self.optimizer.updates() == steps {
             self.state.baseline = baseline;
         }

@@ -87,7 +87,7 @@ pub(super) fn groups() -> Vec<Group> {
             trajectory.push_action(tokens(1)[0], -1.0, Version(0));
             trajectory
         });
-        Group { epoch: 0, prompt: index, source: "test".into(), members: members.collect() }
+        Group { epoch: 0, prompt: index, source: "test".into(), budget: None, members: members.collect() }
     };
     (0..3).map(group).collect()
 }

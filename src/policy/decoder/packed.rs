@@ -10,8 +10,8 @@
 //!   seen, not predicted; what follows the last action is left out;
 //! - a sequence is never split; a pack has no more rows than the budget unless it is one sequence that is longer;
 //! - an action that was sampled among some tokens only is predicted among the same ones;
-//! - a prompt is packed once for all its answers in a pack (with forced experts: for those that recorded the same
-//!   ones);
+//! - a prompt is packed once for all its answers in a pack (members of a group may have several prompts; with forced
+//!   experts: for those that recorded the same ones);
 //! - packs depend on the groups and settings only, and are of much the same size: longest first, each to the
 //!   emptiest.
 
@@ -75,16 +75,6 @@ pub enum PackError {
         "group {group}, member {member} has an empty prompt: begin it with a token, such as the one that starts a text"
     )]
     EmptyPrompt {
-        /// Index of the group.
-        group: usize,
-        /// Index of the member.
-        member: usize,
-    },
-    /// Members of a group share one prompt.
-    #[error(
-        "group {group}, member {member} has another prompt than the group's first: make it a group of its own"
-    )]
-    Prompt {
         /// Index of the group.
         group: usize,
         /// Index of the member.
@@ -182,12 +172,13 @@ impl Packing {
     ) -> Result<Vec<Vec<Answer>>, PackError> {
         let mut shares: Vec<Vec<Answer>> = Vec::new();
         for (member, trajectory) in members.iter().enumerate() {
-            self.check(group, member, trajectory, &members[0])?;
+            self.check(group, member, trajectory)?;
             let Some(last) = trajectory.actions().last().filter(|_| wanted(member)) else { continue };
             let answer = Answer { member, rows: last + 1 };
             let prefix = (trajectory.prompt.len() - 1) * self.experts_per_row;
             let alike = |share: &&mut Vec<Answer>| {
-                members[share[0].member].experts[..prefix] == trajectory.experts[..prefix]
+                let first = &members[share[0].member];
+                first.prompt == trajectory.prompt && first.experts[..prefix] == trajectory.experts[..prefix]
             };
             match shares.iter_mut().find(alike) {
                 Some(share) => share.push(answer),
@@ -197,18 +188,9 @@ impl Packing {
         Ok(shares)
     }
 
-    fn check(
-        &self,
-        group: usize,
-        member: usize,
-        trajectory: &Trajectory,
-        first: &Trajectory,
-    ) -> Result<(), PackError> {
+    fn check(&self, group: usize, member: usize, trajectory: &Trajectory) -> Result<(), PackError> {
         if trajectory.prompt.is_empty() {
             return Err(PackError::EmptyPrompt { group, member });
-        }
-        if trajectory.prompt != first.prompt {
-            return Err(PackError::Prompt { group, member });
         }
         let length =
             |array, found, expected| Err(PackError::Length { group, member, array, found, expected });

@@ -19,7 +19,7 @@ fn group(prompt: &[u32], answers: &[&[(u32, bool)]]) -> Group {
         }
         trajectory
     });
-    Group { epoch: 0, prompt: 0, source: "test".into(), members: members.collect() }
+    Group { epoch: 0, prompt: 0, source: "test".into(), budget: None, members: members.collect() }
 }
 
 fn random_group(rng: &mut CounterRng, longest: usize) -> Group {
@@ -54,6 +54,16 @@ fn a_prompt_is_packed_once_and_its_last_token_begins_each_answer() {
         candidates: CandidateSets::default(),
     };
     assert_eq!(packs, [expected]);
+}
+
+#[test]
+fn members_of_a_group_with_several_prompts_share_each_its_own() {
+    let mut group = group(&[1, 2], &[&[(10, true)], &[(20, true)], &[(30, true)]]);
+    group.members[1].prompt = Arc::from([7, 8, 9]);
+    let packs = pack(&[group], 100);
+    assert_eq!(packs[0].tokens, [1, 2, 2, 7, 8, 9]);
+    let members: Vec<usize> = packs[0].places.iter().map(|place| place.member).collect();
+    assert_eq!(members, [0, 2, 1]);
 }
 
 #[test]
@@ -176,8 +186,6 @@ fn groups_that_are_not_what_they_should_be_are_refused_by_name() {
     };
     let (group, member) = (1, 1);
     assert_eq!(Packing { rows: 0, experts_per_row: 0 }.pack(&[good()]), Err(PackError::NoRows));
-    let error = refused(&|g| g.members[1].prompt = Arc::from([1, 3]), 0);
-    assert_eq!(error, PackError::Prompt { group, member });
     let error = refused(&|g| g.members.iter_mut().for_each(|m| m.prompt = Arc::from([])), 0);
     assert_eq!(error, PackError::EmptyPrompt { group, member: 0 });
     let error = refused(&|g| g.members[1].is_action.push(true), 0);

@@ -4,7 +4,7 @@
 //! [`TokenMetrics::record_grading_error`]; whoever drives the learner calls [`TokenMetrics::record_update`] and
 //! [`TokenMetrics::observe_ledger`]; the server refreshes the process figures on each scrape.
 
-use prometheus::{Counter, Histogram, IntCounter, IntCounterVec};
+use prometheus::{Counter, GaugeVec, Histogram, IntCounter, IntCounterVec};
 
 use super::label_set::LabelSet;
 use super::learner::{LearnerMetrics, UpdateGauge};
@@ -26,11 +26,19 @@ const LENGTH_BUCKETS: [f64; 14] = [
 ];
 
 /// Gauges of the task's rewards. They carry the label `task`.
-const REWARD_GAUGES: [UpdateGauge<TokenRecord>; 4] = [
+const REWARD_GAUGES: [UpdateGauge<TokenRecord>; 8] = [
     ("reward_mean", "Mean reward of the trajectories of the last update.", |r| r.reward_mean),
     ("reward_std", "Standard deviation of the rewards of the last update.", |r| r.reward_std),
     ("solved_fraction", "Fraction of the trajectories of the last update with the full reward.", |r| {
         r.solved
+    }),
+    ("shaped_reward_mean", "Mean of the rewards that were learned from, after rubric and shaping.", |r| {
+        r.shaped_reward_mean
+    }),
+    ("length_reward_mean", "Mean absolute length reward of the last update.", |r| r.length_reward_mean),
+    ("overlong_fraction", "Fraction of the trajectories with an overlong penalty.", |r| r.overlong_fraction),
+    ("over_budget_fraction", "Fraction of the trajectories over their effort's budget.", |r| {
+        r.over_budget_fraction
     }),
     (
         "evaluation_reward_mean",
@@ -102,11 +110,51 @@ pub struct TokenMetrics {
     /// The queue of trajectories, and their lag.
     pub queue: QueueMetrics,
     learner: LearnerMetrics<TokenRecord>,
+    group_grading_errors: IntCounterVec,
     zero_variance_groups: IntCounter,
+    rubric: Rubric,
     /// Roles and restarts.
     pub roles: RoleMetrics,
     ledger: LedgerMetrics,
     process: ProcessMetrics,
+}
+
+/// What a rubric did.
+#[derive(Debug)]
+struct Rubric {
+    pass_rate: GaugeVec,
+    groups: IntCounterVec,
+    confirmed_hacks: IntCounter,
+}
+
+impl Rubric {
+    fn declare(r: &mut Registrar) -> Self {
+        Self {
+            pass_rate: r.float_gauges(
+                "pass_rate",
+                "Tracked pass rate that the last update went by, of the first 32 sources.",
+                &["source"],
+            ),
+            groups: r.counters(
+                "rubric_groups_total",
+                "Groups learned from with a rubric: by GRS, by GAR, or with plain advantages since a score was missing.",
+                &["grading"],
+            ),
+            confirmed_hacks: r.counter(
+                "confirmed_hacks_total",
+                "Trajectories learned from that were confirmed to be hacks, with reward 0.",
+            ),
+        }
+    }
+
+    fn record(&self, record: &TokenRecord) {
+        let groups =
+            [("grs", record.grs_groups), ("gar", record.gar_groups), ("failed", record.rubric_failures)];
+        for (grading, count) in groups {
+            self.groups.with_label_values(&[grading]).inc_by(count);
+        }
+        self.confirmed_hacks.inc_by(record.confirmed_hacks);
+    }
 }
 
 /// What generation actors tell, each with the label `actor`.
@@ -200,6 +248,11 @@ impl TokenMetrics {
                 "Trajectories that could not be graded.",
                 &["kind"],
             ),
+            group_grading_errors: r.counters(
+                "group_grading_errors_total",
+                "Groups that a grader of groups could not grade.",
+                &["kind"],
+            ),
             queue: QueueMetrics::declare(&mut r, &UNITS, &LONG_SECOND_BUCKETS),
             learner: LearnerMetrics::declare(
                 &mut r,
@@ -212,6 +265,7 @@ impl TokenMetrics {
                 "zero_variance_groups_total",
                 "Groups whose members all had the same reward, from which nothing can be learned.",
             ),
+            rubric: Rubric::declare(&mut r),
             roles: RoleMetrics::declare(&mut r),
             ledger: LedgerMetrics::declare(&mut r, &UNITS),
             process: ProcessMetrics::declare(&mut r),
@@ -252,10 +306,24 @@ impl TokenMetrics {
         self.grading_errors.with_label_values(&[kind]).inc();
     }
 
+    /// Shows the tracked pass rate of a source, unless it is one too many.
+    pub fn record_pass_rate(&self, source: &str, rate: f64) {
+        let label = self.sources.label(source);
+        if label == source {
+            self.rubric.pass_rate.with_label_values(&[label]).set(rate);
+        }
+    }
+
+    /// Counts a group that a grader of groups could not grade, by the kind of failure.
+    pub fn record_group_grading_error(&self, kind: &str) {
+        self.group_grading_errors.with_label_values(&[kind]).inc();
+    }
+
     /// Shows one learner update: its counters are added, its values shown, absent values leave what was shown.
     pub fn record_update(&self, record: &TokenRecord) {
         self.learner.record(record);
         self.zero_variance_groups.inc_by(record.zero_variance_groups);
+        self.rubric.record(record);
     }
 
     /// Shows the ledger: the figures of every state, and the drops as counters that never disagree with it.
@@ -316,6 +384,32 @@ mod tests {
         assert_eq!(value(&metrics, "forebay_response_length_tokens_bucket{le=\"128\"}"), Some(0.0));
         assert_eq!(value(&metrics, "forebay_grading_seconds_count"), Some(1.0));
         assert_eq!(value(&metrics, "forebay_grading_errors_total{kind=\"timeout\"}"), Some(1.0));
+    }
+
+    #[test]
+    fn a_rubric_shows_pass_rates_by_source_and_groups_by_how_they_were_graded() {
+        let metrics = TokenMetrics::new("arithmetic");
+        metrics.record_pass_rate("sums", 0.75);
+        (0..LabelSet::MOST).for_each(|source| metrics.record_pass_rate(&format!("source {source}"), 0.5));
+        metrics.record_update(&TokenRecord {
+            gar_groups: 2,
+            rubric_failures: 1,
+            confirmed_hacks: 3,
+            ..Default::default()
+        });
+        metrics.record_group_grading_error("panicked");
+        for (name, expected) in [
+            ("forebay_pass_rate{source=\"sums\"}", Some(0.75)),
+            ("forebay_pass_rate{source=\"source 0\"}", Some(0.5)),
+            ("forebay_pass_rate{source=\"source 31\"}", None),
+            ("forebay_pass_rate{source=\"other\"}", None),
+            ("forebay_rubric_groups_total{grading=\"gar\"}", Some(2.0)),
+            ("forebay_rubric_groups_total{grading=\"failed\"}", Some(1.0)),
+            ("forebay_confirmed_hacks_total", Some(3.0)),
+            ("forebay_group_grading_errors_total{kind=\"panicked\"}", Some(1.0)),
+        ] {
+            assert_eq!(value(&metrics, name), expected, "{name}");
+        }
     }
 
     #[test]

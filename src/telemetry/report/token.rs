@@ -180,6 +180,23 @@ fn learner(lines: &[Line]) -> String {
             (r.groups > 0).then(|| r.zero_variance_groups as f64 / r.groups as f64)
         }),
         one("Advantage", "standard deviation", |r| r.advantage_std),
+        one("Reward learned from", "after shaping", |r| r.shaped_reward_mean),
+        small(
+            "Answers penalised",
+            "fraction",
+            &[
+                ("over budget", Mark::Line, |r| r.over_budget_fraction),
+                ("overlong", Mark::FaintLine, |r| r.overlong_fraction),
+            ],
+        ),
+        small(
+            "Rubric",
+            "",
+            &[
+                ("pass rate", Mark::Line, |r| r.pass_rate),
+                ("GAR factor", Mark::FaintLine, |r| r.gar_lambda_mean),
+            ],
+        ),
         one("Explained variance", "of value targets", |r| r.explained_variance),
         one("Learning rate", "", |r| r.learning_rate),
     ]

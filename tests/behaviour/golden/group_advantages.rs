@@ -102,7 +102,7 @@ fn overlong(case: &Case) -> Result<Figures, AdvantageError> {
 }
 
 fn effort(case: &Case) -> Result<Figures, AdvantageError> {
-    let config = EffortBudgetConfig { tau: case.param("tau") };
+    let config = EffortBudgetConfig { tau: case.param("tau"), base: None };
     let answers = case.numbers("rewards").into_iter().zip(case.numbers("total_tokens"));
     let rewards = answers.zip(case.numbers("base_budget")).map(|((reward, tokens), budget)| {
         effort_budget(&config, reward, tokens as u64, budget as u64).map(Some)

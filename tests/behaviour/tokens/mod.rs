@@ -7,6 +7,7 @@ mod endings;
 mod exactness;
 mod refusals;
 mod reward_model;
+mod rewards;
 mod trained;
 
 use std::path::Path;

@@ -48,7 +48,35 @@ fn settings_of_a_critic_that_contradict_each_other_are_refused_naming_both() {
 #[test]
 fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
     let dir = tempfile::tempdir().unwrap();
+    let overlong = "learner.shaping.overlong={ max_length = 20, buffer = 10 }";
+    let rubric = "learner.advantage={ kind = \"rubric\" }";
+    let efforts = "learner.efforts=[{ name = \"low\" }, { name = \"high\" }]";
+    let by_effort = "learner.compare=\"effort\"";
+    let reinforce = "learner.advantage={ kind = \"reinforce\" }";
     for (changes, words) in [
+        (vec![overlong], "`learner.shaping.overlong.max_length`, `generate.max_new_tokens`"),
+        (vec!["learner.shaping.overlong={ max_length = 5, buffer = 6 }"], "buffer"),
+        (
+            vec!["learner.shaping.length={}", "learner.group_size=1", reinforce],
+            "`learner.shaping.length`, `learner.group_size`",
+        ),
+        (vec!["learner.shaping.effort_budget={ tau = 0.0 }"], "tau"),
+        (vec![by_effort], "`learner.compare`, `learner.efforts`"),
+        (vec![by_effort, efforts, reinforce], "`learner.compare`, `learner.advantage`"),
+        (vec![by_effort, efforts, "learner.group_size=2"], "`learner.compare`, `learner.group_size`"),
+        (vec![efforts, "learner.group_size=3"], "`learner.efforts`, `learner.group_size`"),
+        (vec!["learner.efforts=[{ name = \"low\", tau = -1.0 }]"], "`learner.efforts.tau`"),
+        (vec!["learner.efforts=[{ name = \"low\" }, { name = \"low\" }]"], "`learner.efforts.name`"),
+        (vec![rubric], "`learner.advantage.solution`, `task.name`"),
+        (
+            vec![
+                "task={ name = \"worked_chain\" }",
+                "learner.advantage={ kind = \"rubric\", behaviour = \"form\" }",
+            ],
+            "`learner.advantage.behaviour`, `task.name`",
+        ),
+        (vec!["learner.advantage={ kind = \"rubric\", lambda_max = 0.0 }"], "lambda_max"),
+        (vec![rubric, "learner.group_size=1"], "`learner.advantage`, `learner.group_size`"),
         (vec!["task={ name = \"revers\" }"], "reverse"),
         (vec!["learner.group_size=1"], "learner.group_size"),
         (vec!["learner.forced_lag=2", REPREFILL], "schedule.kind"),

@@ -22,6 +22,7 @@ impl TokenLearnerRole {
             stops: Arc::clone(&run.stops),
             engine: run.config.generate.engine.clone(),
             max_new_tokens: run.config.generate.max_new_tokens,
+            efforts: run.config.learner.efforts.clone(),
             seed: run.config.seed,
         }
     }

@@ -57,6 +57,8 @@ impl TokenLearnerRole {
         let turns =
             |member: &Trajectory| member.is_action.chunk_by(|a, b| a == b).filter(|run| run[0]).count();
         record.turns_mean = Some(members().map(turns).sum::<usize>() as f64 / all);
+        self.describe_rewards(applied);
+        let record = &mut self.record;
         record.loss = Some(applied.loss);
         record.policy_loss = (!applied.value_only).then_some(applied.policy_loss);
         record.value_loss = applied.value_loss;
@@ -78,6 +80,26 @@ impl TokenLearnerRole {
         }
         record.advantage_mean = applied.advantage_mean;
         record.advantage_std = applied.advantage_deviation;
+    }
+
+    /// What rubric and shaping did; nothing is told of what is not set.
+    fn describe_rewards(&mut self, applied: &TokenApplied) {
+        let (config, found) = (&self.run.config.learner, &applied.rewards);
+        let record = &mut self.record;
+        let rubric = config.advantage.rubric().is_some();
+        let share = |set: bool, sum: f64| if set { found.share(sum) } else { None };
+        record.shaped_reward_mean = share(rubric || !config.shaping.is_off(), found.shaped);
+        record.length_reward_mean = share(config.shaping.length.is_some(), found.length_rewards);
+        record.overlong_fraction = share(config.shaping.overlong.is_some(), found.overlong as f64);
+        record.over_budget_fraction = share(config.shaping.effort_budget.is_some(), found.over_budget as f64);
+        record.grs_groups = found.grs_groups;
+        record.gar_groups = found.gar_groups;
+        record.gar_lambda_mean = found.lambda_mean();
+        record.confirmed_hacks = found.hacks;
+        record.rubric_failures = found.rubric_failures;
+        let rates = &self.learner.state().pass_rates;
+        record.pass_rate = rates.mean();
+        rates.iter().for_each(|(source, rate)| self.run.metrics.record_pass_rate(source, rate));
     }
 
     pub(super) fn note_lag(&mut self, group: &Group, version: Version) {
@@ -139,6 +161,7 @@ impl TokenLearnerRole {
         let before = std::mem::replace(&mut self.seen, now);
         record.zero_variance_groups = now.groups.zero_variance - before.groups.zero_variance;
         record.grading_errors = now.groups.grading_errors - before.groups.grading_errors;
+        record.group_grading_errors = now.groups.group_grading_errors - before.groups.group_grading_errors;
         record.generate_seconds = now.generate_seconds - before.generate_seconds;
         record.grade_seconds = now.grade_seconds - before.grade_seconds;
         self.run.set_figures(TokenFigures {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::env::task::{GradeError, Problem, PromptPosition};
+use crate::learner::token::advantage::PassRates;
 use crate::schedule::Scheduler;
 use crate::trajectory::{BufferedTicket, DropReason, Group, Trajectory, Version};
 
@@ -16,15 +17,15 @@ pub type GroupKey = (u32, u32);
 pub struct Job {
     /// Pass and index of the problem.
     pub key: GroupKey,
-    /// The problem.
-    pub problem: Arc<Problem>,
-    /// Members that are still to be generated.
+    /// Members that are still to be generated; none when all have ended and the group waits for what comes then.
     pub members: Vec<Member>,
 }
 
 /// A member that is still to be generated.
 #[derive(Debug, Clone)]
 pub struct Member {
+    /// The problem as it is asked.
+    pub problem: Arc<Problem>,
     /// What there is of it.
     pub trajectory: Trajectory,
     /// Whether an earlier session of a resumed run had it in hand: the ledger knows of it already.
@@ -40,6 +41,19 @@ pub struct Ended {
     pub ticket: BufferedTicket,
     /// Why it has no reward.
     pub error: Option<GradeError>,
+}
+
+/// A group whose members have all ended, to be graded as a whole.
+#[derive(Debug, Clone)]
+pub struct Complete {
+    /// Pass and index of the problem.
+    pub key: GroupKey,
+    /// How often it was begun anew.
+    pub attempt: u16,
+    /// The problem.
+    pub problem: Arc<Problem>,
+    /// The members that were graded, each with the problem as it was asked.
+    pub graded: Vec<(Arc<Problem>, Trajectory)>,
 }
 
 /// A group on its way to the learner.
@@ -71,6 +85,8 @@ pub struct GroupCounts {
     pub too_long: u64,
     /// Trajectories that could not be graded.
     pub grading_errors: u64,
+    /// Groups that a grader of groups could not grade.
+    pub group_grading_errors: u64,
 }
 
 /// One open group in a checkpoint.
@@ -95,4 +111,15 @@ pub struct PlaneSnapshot {
     pub prompts: PromptPosition,
     /// Groups that are not complete.
     pub open: Vec<OpenSnapshot>,
+    /// What is remembered of groups that were graded.
+    pub tracked: Tracked,
+}
+
+/// What the plane remembers of groups that were graded.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Tracked {
+    /// Pass rates of the problems' sources, where the advantage has a rubric.
+    pub pass_rates: PassRates,
+    /// Groups given up since one stayed.
+    pub fruitless: u64,
 }

@@ -45,7 +45,12 @@ impl Default for ChainOptions {
 
 impl ChainOptions {
     pub(super) fn read(options: &TaskOptions<'_>) -> Result<Self, TaskError> {
-        let read: Self = options.parse()?;
+        options.parse::<Self>()?.checked(options)
+    }
+
+    /// These options, unless one is out of its range.
+    pub(super) fn checked(self, options: &TaskOptions<'_>) -> Result<Self, TaskError> {
+        let read = self;
         if read.min_terms < 2 || read.max_terms > LONGEST {
             return Err(options.refuse("min_terms", &format!("and `max_terms` lie between 2 and {LONGEST}")));
         }
@@ -60,9 +65,10 @@ impl ChainOptions {
 }
 
 /// The numbers of a chain with their signs, the first one positive.
-type Terms = Vec<i64>;
+pub(super) type Terms = Vec<i64>;
 
-fn write(terms: &Terms) -> String {
+/// The chain as it is asked.
+pub(super) fn write(terms: &Terms) -> String {
     let mut text = terms[0].to_string();
     for &term in &terms[1..] {
         text.push(if term < 0 { '-' } else { '+' });
@@ -143,14 +149,27 @@ impl Task for Chain {
         if !self.options.steps {
             return Some(problem.answer.clone());
         }
-        let terms = problem.data["terms"].as_array()?;
-        let terms = terms.iter().map(serde_json::Value::as_i64).collect::<Option<Terms>>()?;
-        let mut value = 0;
-        let values = terms.iter().map(|term| {
-            value += term;
-            value.to_string()
-        });
-        // The value after the first number is that number.
-        Some(values.skip(1).collect::<Vec<_>>().join(","))
+        Some(shown(&values(&terms_of(problem)?)))
     }
+}
+
+/// The numbers of a problem's chain; `None` where its data has none.
+pub(super) fn terms_of(problem: &Problem) -> Option<Terms> {
+    let terms = problem.data["terms"].as_array()?;
+    terms.iter().map(serde_json::Value::as_i64).collect()
+}
+
+/// The value after each step; the first number alone is no step.
+pub(super) fn values(terms: &Terms) -> Vec<i64> {
+    let mut value = 0_i64;
+    let values = terms.iter().map(|term| {
+        value = value.saturating_add(*term);
+        value
+    });
+    values.skip(1).collect()
+}
+
+/// Values as they are shown in an answer.
+pub(super) fn shown(values: &[i64]) -> String {
+    values.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
 }

@@ -14,6 +14,7 @@ mod score;
 mod strings;
 #[cfg(test)]
 mod tests;
+mod worked_chain;
 
 pub use addition::{Addition, AdditionOptions};
 pub use brackets::{Brackets, BracketsOptions};
@@ -21,6 +22,7 @@ pub use chain::{Chain, ChainOptions};
 pub use countdown::{Countdown, CountdownOptions};
 pub use guess_number::{GuessNumber, GuessNumberOptions};
 pub use strings::{StringOptions, StringTask, Transform};
+pub use worked_chain::{WorkedChain, WorkedChainOptions};
 
 use serde::Deserialize;
 
@@ -70,6 +72,11 @@ pub(super) fn register(registry: &mut TaskRegistry) {
         entry("chain", "add and subtract several small numbers in a row", |options, seed| {
             Ok(Chain::new(ChainOptions::read(options)?, seed))
         }),
+        entry(
+            "worked_chain",
+            "add and subtract in a row, showing the work; graded by a rubric",
+            |options, seed| Ok(WorkedChain::new(WorkedChainOptions::read(options)?, seed)),
+        ),
         entry("countdown", "reach a target with given numbers, each used once", |options, seed| {
             Ok(Countdown::new(CountdownOptions::read(options)?, seed))
         }),

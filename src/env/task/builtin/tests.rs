@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::env::task::{Completion, GradeError, Problem, Prompt, Split, Task, TaskRegistry, Turn};
 use crate::trajectory::{Finish, Reward};
 
-const NAMES: [&str; 8] =
-    ["copy", "reverse", "sort", "addition", "chain", "countdown", "brackets", "guess_number"];
+const NAMES: [&str; 9] =
+    ["copy", "reverse", "sort", "addition", "chain", "worked_chain", "countdown", "brackets", "guess_number"];
 const SPLITS: [Split; 2] = [Split::Train, Split::Evaluation];
 
 fn make(name: &str, options: &str, seed: u64) -> Arc<dyn Task> {
@@ -366,6 +366,8 @@ fn impossible_options_are_refused_by_name() {
         ("chain", "min_terms = 1", "`min_terms`"),
         ("chain", "min_terms = 7", "`max_terms`"),
         ("chain", "max = 0", "`max`"),
+        ("worked_chain", "max = 0", "`max`"),
+        ("worked_chain", "steps = false", "`steps`"),
         ("countdown", "max_numbers = 9", "`max_numbers`"),
         ("countdown", "min_numbers = 5", "`min_numbers`"),
         ("countdown", "max_target = 79", "`max_target`"),

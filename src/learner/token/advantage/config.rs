@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BaselineConfig, GroupAdvantages, GrpoAdvantageConfig, MaximumLikelihoodConfig, MeanBaselineConfig,
-    RlooAdvantageConfig,
+    RlooAdvantageConfig, RubricConfig,
 };
 use crate::learner::advantage::{AdvantageError, SkipObservationGaeConfig};
 
@@ -18,7 +18,7 @@ pub struct ReinforceBaselineConfig {
 }
 
 /// How rewards become advantages.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TokenAdvantageConfig {
     /// Distance from the group's mean over its standard deviation.
@@ -29,6 +29,9 @@ pub enum TokenAdvantageConfig {
     Rloo(RlooAdvantageConfig),
     /// Distance from the group's mean in units of that mean: follows log p of a right answer.
     MaximumLikelihood(MaximumLikelihoodConfig),
+    /// Distance from the group's mean with rubric scores beside the tests: products of scores (GRS), or advantages of
+    /// passes weighed by them (GAR), as the pass rate of the problem's source says.
+    Rubric(RubricConfig),
     /// Distance from a baseline across prompts; works with single rollouts.
     Reinforce(ReinforceBaselineConfig),
     /// Generalised advantage estimation over action tokens with a value function; works with single rollouts.
@@ -45,7 +48,7 @@ impl TokenAdvantageConfig {
     /// Whether it compares the members of a group, so that groups of one teach nothing.
     #[must_use]
     pub fn is_group_relative(&self) -> bool {
-        matches!(self, Self::Grpo(_) | Self::MeanBaseline(_) | Self::Rloo(_) | Self::MaximumLikelihood(_))
+        !matches!(self, Self::Reinforce(_) | Self::SkipObservationGae(_))
     }
 
     /// Whether it needs a value function.
@@ -61,6 +64,7 @@ impl TokenAdvantageConfig {
             Self::MeanBaseline(settings) => settings.validate(),
             Self::Rloo(settings) => settings.validate(),
             Self::MaximumLikelihood(settings) => settings.validate(),
+            Self::Rubric(settings) => settings.validate(),
             Self::Reinforce(settings) => settings.baseline.validate(),
             Self::SkipObservationGae(settings) => {
                 AdvantageError::check_fraction("gamma", settings.gamma)?;
@@ -71,7 +75,17 @@ impl TokenAdvantageConfig {
         }
     }
 
-    /// The advantages of one group; `None` for estimators that are not group-relative.
+    /// The rubric's settings, where there is one.
+    #[must_use]
+    pub fn rubric(&self) -> Option<&RubricConfig> {
+        match self {
+            Self::Rubric(settings) => Some(settings),
+            _ => None,
+        }
+    }
+
+    /// The advantages of one group from its rewards alone, with a rubric those of a group without scores; `None` for
+    /// estimators that are not group-relative.
     #[must_use]
     pub fn group(&self, rewards: &[Option<f64>]) -> Option<GroupAdvantages> {
         match self {
@@ -79,6 +93,9 @@ impl TokenAdvantageConfig {
             Self::MeanBaseline(settings) => Some(settings.advantages(rewards)),
             Self::Rloo(settings) => Some(settings.advantages(rewards)),
             Self::MaximumLikelihood(settings) => Some(settings.advantages(rewards)),
+            Self::Rubric(RubricConfig { zero_tolerance, .. }) => {
+                Some(MeanBaselineConfig { zero_tolerance: *zero_tolerance }.advantages(rewards))
+            }
             Self::Reinforce(_) | Self::SkipObservationGae(_) => None,
         }
     }
@@ -107,6 +124,7 @@ mod tests {
             ("kind = 'grpo'\nepsilon = -1.0", "epsilon"),
             ("kind = 'rloo'\nzero_tolerance = nan", "zero_tolerance"),
             ("kind = 'reinforce'\nbaseline = { kind = 'running', decay = 1.5 }", "decay"),
+            ("kind = 'rubric'\nlambda_max = 0.0", "lambda_max"),
             ("kind = 'skip_observation_gae'\ngamma = 1.5", "gamma"),
             ("kind = 'skip_observation_gae'\nalpha = 0.0", "alpha"),
         ] {
@@ -117,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_group_in_which_nothing_was_graded_has_no_advantages() {
-        for kind in ["grpo", "mean_baseline", "rloo", "maximum_likelihood"] {
+        for kind in ["grpo", "mean_baseline", "rloo", "maximum_likelihood", "rubric"] {
             let group = parse(&format!("kind = '{kind}'")).unwrap().group(&[None, None]).unwrap();
             assert_eq!(group.advantages, [0.0, 0.0]);
             assert!(group.zero_variance && group.mean.is_none());

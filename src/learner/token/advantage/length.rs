@@ -33,7 +33,7 @@ pub fn length_rewards(lengths: &[usize], correct: &[bool]) -> Result<Vec<f64>, A
     Ok(lengths.iter().zip(correct).map(reward).collect())
 }
 
-/// The penalty for an answer that comes close to the limit, see [`overlong_penalty`].
+/// The penalty for an answer that comes close to the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OverlongPenaltyConfig {

@@ -12,6 +12,9 @@ mod gar;
 mod group;
 mod grs;
 mod length;
+mod pass_rate;
+mod rubric;
+mod shaping;
 
 pub use baseline::{BaselineConfig, RewardBaseline};
 pub use config::{ReinforceBaselineConfig, TokenAdvantageConfig};
@@ -22,3 +25,6 @@ pub use group::{
 };
 pub use grs::{GrsParts, grs_rewards};
 pub use length::{OverlongPenaltyConfig, length_rewards, overlong_penalty};
+pub use pass_rate::{PassCount, PassRates};
+pub use rubric::{RubricConfig, RubricGrading, RubricMethod, RubricScores};
+pub use shaping::{LengthRewardConfig, Shaped, ShapedAnswer, ShapingConfig};

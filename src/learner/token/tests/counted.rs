@@ -42,7 +42,7 @@ fn after(members: Vec<Trajectory>, objective: &str) -> Result<Vec<f32>, String> 
     let (frozen, state) = (NamePatterns::default(), TokenLearnerState::default());
     let mut learner =
         TokenLearner::new(config, 1, Arc::new(decoder), &parameters, &frozen, 1.0, state).unwrap();
-    let group = Group { epoch: 0, prompt: 0, source: "test".into(), members };
+    let group = Group { epoch: 0, prompt: 0, source: "test".into(), budget: None, members };
     match learner.update(&[&group], 1e-2, false, &|| false) {
         Ok(TokenOutcome::Applied(_)) => {}
         Ok(other) => return Err(format!("{other:?}")),

@@ -66,7 +66,7 @@ fn groups(count: u32, seed: u64) -> Vec<Group> {
             trajectory.reward = Some(Reward::of(f64::from(first)));
             trajectory
         });
-        Group { epoch: 0, prompt: index, source: "test".into(), members: members.collect() }
+        Group { epoch: 0, prompt: index, source: "test".into(), budget: None, members: members.collect() }
     };
     (0..count).map(group).collect()
 }

@@ -5,6 +5,7 @@ use crate::learner::LearnerError;
 use crate::learner::advantage::{SkipObservationGaeConfig, TokenRow, skip_observation_gae};
 use crate::learner::token::advantage::TokenAdvantageConfig;
 use crate::learner::token::flat::{Flat, spread};
+use crate::learner::token::group_rewards::{GroupRewards, RewardFigures};
 use crate::learner::token::{Needs, reference_kl_rewards};
 use crate::policy::{Pack, Parameters, Scores};
 use crate::trajectory::Group;
@@ -14,7 +15,9 @@ impl TokenLearner {
     pub(super) fn prepare(
         &mut self,
         groups: &[&Group],
+        rewards: &[GroupRewards],
         flat: &mut Flat,
+        figures: &mut RewardFigures,
         abandon: &(dyn Fn() -> bool + Sync),
     ) -> Result<bool, LearnerError> {
         // A step that leaves the policy as it is asks less of the batch.
@@ -41,8 +44,17 @@ impl TokenLearner {
             let Some(values) = critic.values(groups, flat, abandon)? else { return Ok(false) };
             flat.values = values;
         }
-        self.advantages(groups, flat)?;
+        self.advantages(groups, rewards, flat, figures)?;
         Ok(true)
+    }
+
+    /// The rewards of each group after rubric and shaping.
+    pub(super) fn group_rewards(&self, groups: &[&Group]) -> Result<Vec<GroupRewards>, LearnerError> {
+        let rewards = groups.iter().map(|group| {
+            let grading = self.state.pass_rates.grading(&self.config, &group.source);
+            GroupRewards::of(&self.config, group, grading, self.state.version)
+        });
+        Ok(rewards.collect::<Result<_, _>>()?)
     }
 
     /// Scores of all packs under some parameters; `None` when it was abandoned.
@@ -62,7 +74,13 @@ impl TokenLearner {
         Ok(Some(all))
     }
 
-    pub(super) fn advantages(&mut self, groups: &[&Group], flat: &mut Flat) -> Result<(), LearnerError> {
+    pub(super) fn advantages(
+        &mut self,
+        groups: &[&Group],
+        of_groups: &[GroupRewards],
+        flat: &mut Flat,
+        figures: &mut RewardFigures,
+    ) -> Result<(), LearnerError> {
         // What the divergence from the reference costs each token, where it is part of the reward.
         let mut token_rewards = vec![0.0_f32; flat.tokens()];
         if self.config.reward_kl > 0.0 {
@@ -84,14 +102,15 @@ impl TokenLearner {
                 return estimate(settings, bootstrap, groups, &token_rewards, flat);
             }
             (TokenAdvantageConfig::Reinforce(_), Some(baseline)) => baseline.advantages(&rewards),
-            (config, _) => {
-                let mut first = 0;
-                let of_groups = groups.iter().map(|group| {
-                    let own = first..first + group.members.len();
-                    first = own.end;
-                    config.group(&rewards[own]).map(|found| found.advantages).unwrap_or_default()
-                });
-                of_groups.flatten().collect()
+            _ => {
+                let mut advantages = Vec::with_capacity(rewards.len());
+                for (group, of_group) in groups.iter().zip(of_groups) {
+                    let own = advantages.len()..advantages.len() + group.members.len();
+                    let found = of_group.compared(&self.config, &rewards[own])?.unwrap_or_default();
+                    figures.add_lambdas(&found);
+                    advantages.extend(found.advantages);
+                }
+                advantages
             }
         };
         flat.advantages = vec![0.0; flat.tokens()];

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::learner::token::advantage::RewardBaseline;
+use crate::learner::token::advantage::{PassRates, RewardBaseline};
 use crate::trajectory::Version;
 
 /// The part of the learner that is neither parameters nor optimiser tensors.
@@ -14,6 +14,8 @@ pub struct TokenLearnerState {
     pub skips_in_a_row: u32,
     /// A baseline across problems, where the advantage has one.
     pub baseline: Option<RewardBaseline>,
+    /// Pass rates of the problems' sources that the last update went by, where the advantage has a rubric.
+    pub pass_rates: PassRates,
     /// Of the updates, those that changed the value function alone.
     pub value_only: u64,
 }

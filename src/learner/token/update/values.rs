@@ -7,6 +7,7 @@ use super::{Attempt, LearningRates, TokenLearner};
 use crate::learner::LearnerError;
 use crate::learner::token::applied::Tally;
 use crate::learner::token::flat::Flat;
+use crate::learner::token::group_rewards::{GroupRewards, RewardFigures};
 use crate::learner::token::{Critic, UpdateOrder};
 use crate::policy::{Decoder, Parameters};
 use crate::trajectory::Group;
@@ -57,6 +58,7 @@ impl TokenLearner {
     pub(super) fn learn(
         &mut self,
         groups: &[&Group],
+        rewards: &[GroupRewards],
         flat: &mut Flat,
         rates: LearningRates,
         poison: bool,
@@ -82,7 +84,7 @@ impl TokenLearner {
                 if let Some(critic) = &self.critic {
                     flat.values = critic.values(groups, flat, never)?.unwrap_or_default();
                 }
-                self.advantages(groups, flat)?;
+                self.advantages(groups, rewards, flat, &mut RewardFigures::default())?;
                 tally.look_again(flat);
                 self.policy_steps(groups, flat, rates.policy, poison, never, tally)
             }
