@@ -63,7 +63,8 @@ impl ValueFunction {
                 own.context
             )));
         }
-        if own.vocabulary != model.decoder.config().vocabulary
+        // Models of one family may have more rows than tokens, and not the same number of them.
+        if own.vocabulary < model.decoder.config().vocabulary
             || tokenizer.is_some_and(|tokenizer| !same_tokens(&tokenizer, &model.tokenizer))
         {
             return Err(refuse(format!("{} reads other tokens than the policy writes", path.display())));

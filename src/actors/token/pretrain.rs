@@ -141,16 +141,13 @@ fn begin(
     if let Some(given) = ValueFunction::open(config, model)? {
         return Ok(given);
     }
-    let begun = match corpus.policy().map_err(TrainError::Model)? {
-        Some(file) => {
-            let decoder = Decoder::new(file.shape, model.decoder.device()).map_err(LearnerError::from)?;
-            let parameters = decoder.layout().adopt(file.parameters, model.decoder.device());
-            ValueFunction::of_trunk(&decoder, &parameters.map_err(LearnerError::from)?)
-        }
-        None => {
-            let parameters = model.initial_parameters(config.seed).map_err(LearnerError::from)?;
-            ValueFunction::of_trunk(&model.decoder, &parameters)
-        }
+    let begun = if let Some(file) = corpus.policy().map_err(TrainError::Model)? {
+        let decoder = Decoder::new(file.shape, model.decoder.device()).map_err(LearnerError::from)?;
+        let parameters = decoder.layout().adopt(file.parameters, model.decoder.device());
+        ValueFunction::of_trunk(&decoder, &parameters.map_err(LearnerError::from)?)
+    } else {
+        let parameters = model.initial_parameters(config.seed).map_err(LearnerError::from)?;
+        ValueFunction::of_trunk(&model.decoder, &parameters)
     };
     let begun = begun.map_err(LearnerError::from)?;
     config.check_critic(&begun.decoder)?;

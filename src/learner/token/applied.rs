@@ -140,16 +140,39 @@ fn moments(values: impl Iterator<Item = f64> + Clone) -> Option<(f64, f64)> {
     (count > 0).then_some((mean, variance))
 }
 
+/// Variance of targets over the square of the largest number among values and targets, below which the targets are
+/// alike but for rounding: they are computed from the values.
+const ALIKE: f64 = 1e-10;
+
 /// Fraction of the variance of targets that values explain, of pairs of a value and its target: at most 1, and 0 for
 /// values that are all alike. `None` when the targets are.
 pub(super) fn explained_variance(pairs: impl Iterator<Item = (f32, f32)> + Clone) -> Option<f64> {
     let (_, of_targets) = moments(pairs.clone().map(|(_, target)| f64::from(target)))?;
-    let (_, of_errors) = moments(pairs.map(|(value, target)| f64::from(target - value)))?;
-    (of_targets > 0.0).then(|| 1.0 - of_errors / of_targets)
+    let (_, of_errors) = moments(pairs.clone().map(|(value, target)| f64::from(target - value)))?;
+    let largest =
+        pairs.fold(0.0_f64, |most, (value, target)| most.max(f64::from(value.abs().max(target.abs()))));
+    (of_targets > ALIKE * largest.powi(2)).then(|| 1.0 - of_errors / of_targets)
 }
 
 /// That of the values in a batch; `None` without values.
 fn explained(flat: &Flat) -> Option<f64> {
     let pairs = flat.values.iter().copied().zip(flat.value_targets.iter().copied());
     explained_variance(pairs.zip(&flat.mask).filter(|(_, mask)| **mask).map(|(pair, _)| pair))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::explained_variance;
+
+    #[test]
+    fn targets_that_are_alike_but_for_rounding_leave_no_variance_to_explain() {
+        let of = |pairs: &[(f32, f32)]| explained_variance(pairs.iter().copied());
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[(0.5, 1.0), (0.25, 1.0)]), None);
+        assert_eq!(of(&[(0.5, 1e-8), (0.25, 0.0), (0.1, -1e-8)]), None);
+        assert_eq!(of(&[(0.0, 1.0), (0.0, 0.0)]), Some(0.0));
+        assert_eq!(of(&[(1.0, 1.0), (0.0, 0.0)]), Some(1.0));
+        // A constant error costs nothing.
+        assert_eq!(of(&[(2.0, 1.0), (1.0, 0.0)]), Some(1.0));
+    }
 }

@@ -9,7 +9,10 @@ use forebay::actors::token::{
     CollectOptions, Collected, Corpus, LanguageModel, Policy, PretrainOptions, Pretraining, collect,
     load_token_parameters, pretrain_value,
 };
-use forebay::env::task::TaskRegistry;
+use forebay::env::task::{
+    Completion, GradeError, Problem, Prompt, Reward, Split, Task, TaskEntry, TaskError, TaskRegistry,
+};
+use forebay::telemetry::RunOutcome;
 
 use super::{SEPARATE, SETTINGS, complete, config, figures, train};
 use crate::support::checkpoints::folder;
@@ -18,10 +21,16 @@ use crate::support::metrics;
 const WARMUP: &str = "warmup={ updates = 3, batch = 6 }";
 const ONE: &str = "stop.updates=1";
 
+fn registry() -> TaskRegistry {
+    let mut registry = TaskRegistry::builtin();
+    registry.register(TaskEntry::new("lucky", "rewards by the problem alone", |_, _| Ok(Box::new(Lucky))));
+    registry
+}
+
 fn collected(out: &Path, policy: &Policy, changes: &[&str]) -> Result<Collected, TrainError> {
     let options = CollectOptions { out: out.into(), trajectories: 90 };
     let config = config(&[changes, &[ONE]].concat());
-    collect(&config, policy, &TaskRegistry::builtin(), &options, &mut |_| ())
+    collect(&config, policy, &registry(), &options, &mut |_| ())
 }
 
 fn pretrained(
@@ -32,12 +41,7 @@ fn pretrained(
 ) -> Result<Pretraining, TrainError> {
     let options =
         PretrainOptions { corpus: corpus.into(), out: out.into(), epochs: 8, held_out: 0.2, trajectories };
-    pretrain_value(
-        &config(&[changes, &[ONE]].concat()),
-        &TaskRegistry::builtin(),
-        &options,
-        &mut |_, _, _| (),
-    )
+    pretrain_value(&config(&[changes, &[ONE]].concat()), &registry(), &options, &mut |_, _, _| ())
 }
 
 fn tensors(path: &Path) -> std::collections::HashMap<String, Tensor> {
@@ -83,31 +87,69 @@ fn a_checkpoint_is_not_continued_with_another_kind_of_critic() {
     assert!(error.contains("the critic's optimiser"), "{error}");
 }
 
+/// Rewards whatever is said to one half of its problems, and nothing that is said to the other.
+struct Lucky;
+
+impl Task for Lucky {
+    fn len(&self, _: Split) -> Option<u32> {
+        None
+    }
+
+    fn problem(&self, _: Split, index: u32) -> Result<Problem, TaskError> {
+        let prompt = if index.is_multiple_of(2) { "a" } else { "b" };
+        let prompt = Prompt::Text(prompt.into());
+        Ok(Problem { source: "lucky".into(), prompt, answer: "c".into(), data: (index % 2).into() })
+    }
+
+    fn grade(&self, problem: &Problem, _: &Completion<'_>) -> Result<Reward, GradeError> {
+        Ok(Reward::of(problem.data.as_f64().unwrap_or(0.0)))
+    }
+
+    fn alphabet(&self) -> Option<String> {
+        Some("abc".into())
+    }
+
+    fn demonstration(&self, problem: &Problem, turns: &[String]) -> Option<String> {
+        turns.is_empty().then(|| problem.answer.clone())
+    }
+}
+
 #[test]
 fn a_critic_that_was_pretrained_on_collected_answers_knows_more_when_learning_begins() {
     let dir = tempfile::tempdir().unwrap();
     let [corpus, critic, fresh, known] =
         ["corpus", "critic", "fresh", "known"].map(|name| dir.path().join(name));
-    let changes =
-        [SEPARATE, &[WARMUP, "learner.critic.warmup_updates=0", "learner.critic.train=\"all\""]].concat();
+    let settings = [
+        "task={ name = \"lucky\" }",
+        WARMUP,
+        "learner.critic.warmup_updates=0",
+        "learner.critic.train=\"all\"",
+    ];
+    let changes = [SEPARATE, &settings].concat();
     let found = collected(&corpus, &Policy::OfConfiguration, &changes).unwrap();
     // Groups of four, whole.
     assert_eq!((found.warmup_updates, found.corpus.trajectories), (3, 92));
     let found = pretrained(&corpus, &critic, &changes, None).unwrap();
     assert_eq!((found.trajectories, found.held_out), (72, 20));
-    assert!(found.explained_variance > found.explained_variance_before, "{found:?}");
-    let begun = complete(&fresh, &changes, 1, true, false).explained_variance_initial.unwrap();
+    assert_eq!(found.explained_variance_before, Some(0.0));
+    assert!(found.explained_variance.unwrap() > 0.5 && found.loss < found.loss_before, "{found:?}");
+    let trained = |run: &Path, changes: &[&str], resume: bool| {
+        let summary = train(run, &registry(), changes, true, resume).unwrap();
+        assert_eq!(summary.status, RunOutcome::Completed, "{}", summary.cause);
+        summary.explained_variance_initial.unwrap()
+    };
     let path = format!("learner.critic.path={critic:?}");
     let with_path = [&changes[..], &[&path]].concat();
-    let pretrained = complete(&known, &with_path, 1, true, false).explained_variance_initial.unwrap();
-    assert!(begun.abs() < 1e-6 && pretrained > 0.1, "{begun} and {pretrained}");
+    let begun = trained(&fresh, &[&changes[..], &[ONE]].concat(), false);
+    let pretrained = trained(&known, &[&with_path[..], &[ONE]].concat(), false);
+    assert!(begun == 0.0 && pretrained > 0.5, "{begun} and {pretrained}");
     // Both had the same policy, and so the same answers.
-    let rewards = |run: &Path| figures(&metrics(run), "reward_mean");
+    let rewards = |run: &Path| figures(&metrics(run), "response_length_mean");
     assert_eq!(rewards(&fresh), rewards(&known));
-    // A critic of a checkpoint does, too, and so does a run that is resumed before its critic is needed.
+    // A critic of a checkpoint does, too; and a run goes on with its own.
     let path = format!("learner.critic.path={:?}", folder(&known, 1));
-    complete(&dir.path().join("again"), &[&changes[..], &[&path]].concat(), 1, true, false);
-    complete(&known, &with_path, 2, true, true);
+    trained(&dir.path().join("again"), &[&changes[..], &[&path, ONE]].concat(), false);
+    assert_eq!(trained(&known, &[&with_path[..], &["stop.updates=2"]].concat(), true), pretrained);
 }
 
 #[test]

@@ -145,9 +145,12 @@ fn while_it_warms_up_it_alone_learns() {
     assert_eq!((learner.state().policy_updates(), learner.state().value_only), (1, 2));
 }
 
+/// Settings of a critic, and whether the parameter of a name is trained under them.
+type Kind = (&'static str, fn(&str) -> bool);
+
 #[test]
 fn frozen_parameters_stay_the_same_bits() {
-    let kinds: [(&str, fn(&str) -> bool); 3] = [
+    let kinds: [Kind; 3] = [
         ("train = 'feed_forward'", Decoder::is_feed_forward),
         ("train = 'feed_forward', frozen = ['*layers.0.*']", |name| {
             Decoder::is_feed_forward(name) && !name.contains("layers.0.")
