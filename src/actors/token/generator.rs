@@ -137,6 +137,8 @@ impl Generator {
                 return Ok(());
             }
             let Some(job) = self.run.plane.take(self.index) else { return Ok(()) };
+            // A version may have been published since this step looked, and the group ordered under it.
+            self.take_weights()?;
             self.begin(job)?;
         }
     }

@@ -209,13 +209,16 @@ fn answers_at_several_efforts_are_scored_to_the_last_bit_whatever_their_prompts(
 fn a_threaded_run_by_pass_rates_learns_the_same_as_a_serial_one() {
     let dir = tempfile::tempdir().unwrap();
     let registry = judged(false);
-    let tensors = [true, false].map(|serial| {
+    let runs = [true, false].map(|serial| {
         let run = dir.path().join(if serial { "serial" } else { "threaded" });
         let rubric = "learner.advantage={ kind = \"rubric\", threshold = 0.9, pass_at = 2.0 }";
-        let changes = ["task={ name = \"judged\" }", rubric, "stop.updates=5"];
+        let changes = ["task={ name = \"judged\" }", rubric, "stop.updates=5", EVERY_LINE];
         let summary = train(&run, &registry, &changes, serial, false).unwrap();
-        assert_eq!(summary.status, RunOutcome::Completed, "{}", summary.cause);
-        std::fs::read(run.join("checkpoints/000000000005/parameters.safetensors")).unwrap()
+        assert_eq!((summary.status, summary.lag_max), (RunOutcome::Completed, 0), "{}", summary.cause);
+        let lines = metrics(&run);
+        let parameters = run.join("checkpoints/000000000005/parameters.safetensors");
+        (figures(&lines, "pass_rate"), figures(&lines, "grs_groups"), std::fs::read(parameters).unwrap())
     });
-    assert!(tensors[0] == tensors[1]);
+    assert_eq!((&runs[0].0, &runs[0].1), (&runs[1].0, &runs[1].1));
+    assert!(runs[0].2 == runs[1].2);
 }

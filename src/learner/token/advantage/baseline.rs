@@ -38,8 +38,26 @@ impl BaselineConfig {
 /// A baseline and what it remembers, all of which belongs in a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RewardBaseline {
-    config: BaselineConfig,
+    kind: Kind,
     mean: Option<f64>,
+}
+
+/// [`BaselineConfig`] as a checkpoint's binary form can hold it, which reads no tagged tables.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+enum Kind {
+    None,
+    Batch,
+    Running { decay: f64 },
+}
+
+impl From<BaselineConfig> for Kind {
+    fn from(config: BaselineConfig) -> Self {
+        match config {
+            BaselineConfig::None => Self::None,
+            BaselineConfig::Batch => Self::Batch,
+            BaselineConfig::Running { decay } => Self::Running { decay },
+        }
+    }
 }
 
 impl RewardBaseline {
@@ -49,7 +67,7 @@ impl RewardBaseline {
     /// When a setting is out of range.
     pub fn new(config: BaselineConfig) -> Result<Self, AdvantageError> {
         config.validate()?;
-        Ok(Self { config, mean: None })
+        Ok(Self { kind: config.into(), mean: None })
     }
 
     /// A running mean; `None` before the first reward and for baselines that remember nothing.
@@ -63,12 +81,12 @@ impl RewardBaseline {
     pub fn advantages(&mut self, rewards: &[Option<f64>]) -> Vec<f64> {
         let count = rewards.iter().flatten().count();
         let batch = rewards.iter().flatten().sum::<f64>() / count.max(1) as f64;
-        let baseline = match self.config {
-            BaselineConfig::None => 0.0,
-            BaselineConfig::Batch => batch,
-            BaselineConfig::Running { .. } => self.mean.unwrap_or(batch),
+        let baseline = match self.kind {
+            Kind::None => 0.0,
+            Kind::Batch => batch,
+            Kind::Running { .. } => self.mean.unwrap_or(batch),
         };
-        if let (BaselineConfig::Running { decay }, true) = (self.config, count > 0) {
+        if let (Kind::Running { decay }, true) = (self.kind, count > 0) {
             self.mean = Some(self.mean.map_or(batch, |mean| decay * mean + (1.0 - decay) * batch));
         }
         rewards.iter().map(|reward| reward.map_or(0.0, |reward| reward - baseline)).collect()
@@ -78,6 +96,7 @@ impl RewardBaseline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec;
 
     #[test]
     fn a_running_baseline_uses_only_batches_before() {
@@ -92,8 +111,9 @@ mod tests {
     fn a_saved_baseline_goes_on_where_it_stood() {
         let mut baseline = RewardBaseline::new(BaselineConfig::Running { decay: 0.9 }).unwrap();
         baseline.advantages(&[Some(0.25)]);
-        let text = serde_json::to_string(&baseline).unwrap();
-        let mut copy: RewardBaseline = serde_json::from_str(&text).unwrap();
+        let kind = codec::Kind::new(*b"TEST");
+        let bytes = codec::encode(kind, &baseline).unwrap();
+        let mut copy: RewardBaseline = codec::decode(kind, &bytes, 1024).unwrap();
         assert_eq!(copy.advantages(&[Some(1.0)]), baseline.advantages(&[Some(1.0)]));
     }
 
