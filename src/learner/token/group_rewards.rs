@@ -220,10 +220,12 @@ mod tests {
         Group { epoch: 0, prompt: 0, source: "test".into(), budget: None, members }
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "as the members of a group have them")]
     fn plain(value: f64) -> Option<Reward> {
         Some(Reward::of(value))
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "as the members of a group have them")]
     fn scored(test: f64, solution: f64) -> Option<Reward> {
         let parts = [("test", test), ("solution", solution), ("behaviour", 1.0)];
         let parts = parts.map(|(name, score)| (name.to_owned(), score)).to_vec();

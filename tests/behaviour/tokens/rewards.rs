@@ -31,7 +31,7 @@ impl Task for Judged {
     }
 
     fn problem(&self, _: Split, index: u32) -> Result<Problem, TaskError> {
-        let source = if index % 2 == 0 { "easy" } else { "hard" };
+        let source = if index.is_multiple_of(2) { "easy" } else { "hard" };
         let prompt = Prompt::Text(source[..1].into());
         Ok(Problem { source: source.into(), prompt, answer: "a".into(), data: index.into() })
     }
@@ -52,10 +52,8 @@ impl Task for Judged {
 
     fn grade_group(&self, problem: &Problem, answers: &[GroupAnswer<'_>]) -> Result<Vec<Reward>, GradeError> {
         let index = problem.data.as_u64().unwrap();
-        if self.fails && index % 6 == 0 {
-            panic!("no order in {} answers", answers.len());
-        }
-        if self.fails && index % 3 == 0 {
+        assert!(!(self.fails && index.is_multiple_of(6)), "no order in {} answers", answers.len());
+        if self.fails && index.is_multiple_of(3) {
             return Err(GradeError::Verifier("cannot compare".into()));
         }
         let longest = answers.iter().map(|answer| answer.completion.reply().len()).max().unwrap_or(0).max(1);

@@ -130,14 +130,13 @@ impl RubricConfig {
     /// How a source with this tracked pass rate is graded; `None`: nothing was graded yet.
     #[must_use]
     pub fn grading(&self, pass_rate: Option<f64>) -> RubricGrading {
-        match self.method {
-            RubricMethod::Grs => RubricGrading::Grs,
-            RubricMethod::Gar => RubricGrading::Gar,
-            RubricMethod::PassRate if pass_rate.is_some_and(|rate| rate >= self.threshold) => {
-                RubricGrading::Grs
-            }
-            RubricMethod::PassRate => RubricGrading::Gar,
-        }
+        let mostly_solved = pass_rate.is_some_and(|rate| rate >= self.threshold);
+        let by_product = match self.method {
+            RubricMethod::PassRate => mostly_solved,
+            RubricMethod::Grs => true,
+            RubricMethod::Gar => false,
+        };
+        if by_product { RubricGrading::Grs } else { RubricGrading::Gar }
     }
 
     /// Reads the parts of a reward.
@@ -214,6 +213,7 @@ mod tests {
         Reward { value, parts: parts.iter().map(|&(name, score)| (name.to_owned(), score)).collect() }
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "as the members of a group have them")]
     fn graded(test: f64, solution: f64, hacked: f64) -> Option<RubricScores> {
         let parts = [("test", test), ("solution", solution), ("behaviour", 0.5), ("hacked", hacked)];
         Some(RubricConfig::default().scores(&reward(test, &parts)))
