@@ -47,11 +47,13 @@ fn an_actor_that_panics_now_and_then_is_restarted_and_the_run_completes() {
 
 #[test]
 fn a_reward_that_is_not_a_number_costs_the_unroll_and_restarts_the_actor() {
-    let fault = "faults=[{ kind = \"nan_reward\", actor = 1, at = 3 }]";
+    let fault = "faults=[{ kind = \"nan_reward\", at = 3 }]";
     let scratch = Scratch::new();
+    // One actor: of several, the quickest might give all the unrolls before another comes to its third.
     for mode in [&["--serial"][..], &[]] {
         let name = format!("run {}", mode.len());
-        let summary = scratch.complete(&name, &[&[fault, PATIENT, "stop.updates=20"], mode].concat());
+        let arguments = [fault, PATIENT, "stop.updates=20", "rollout.actors=1"];
+        let summary = scratch.complete(&name, &[&arguments, mode].concat());
         assert_eq!(dropped(&summary, DropReason::BadEnv), Amount { unrolls: 1, steps: 0 });
         assert_eq!((restarts(&summary), dropped(&summary, DropReason::ActorRestart).unrolls), (1, 0));
         assert!(summary.ledger.balances());
