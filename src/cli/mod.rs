@@ -91,6 +91,22 @@ enum Command {
     Doctor,
 }
 
+impl Command {
+    /// Whether all that it does is to print.
+    fn only_prints(&self) -> bool {
+        matches!(
+            self,
+            Self::Eval(_)
+                | Self::Generate(_)
+                | Self::Envs(_)
+                | Self::Tasks(_)
+                | Self::Objectives(_)
+                | Self::Config(_)
+                | Self::Doctor
+        )
+    }
+}
+
 /// Parses the command line and does what it says; errors go to standard error with all their causes. Takes a registry
 /// of environments, one of tasks, or both.
 #[must_use]
@@ -105,7 +121,11 @@ pub fn run(registries: impl Into<Registries>) -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
-    let outcome = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if command.only_prints() {
+        process::end_with_reader();
+    }
+    let outcome = match command {
         Command::Train(args) => train::run(&args, registries),
         Command::Eval(args) => eval::run(&args, &registries),
         Command::Generate(args) => generate::run(&args),

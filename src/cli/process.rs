@@ -35,3 +35,15 @@ pub(super) fn share_freed_memory() {
         }
     }
 }
+
+/// Lets the process end quietly when whoever reads its output does, as in `forebay objectives | head`. For commands that
+/// only print: a run that writes files and answers sockets goes on.
+pub(super) fn end_with_reader() {
+    #[cfg(unix)]
+    {
+        // SAFETY: no handler is installed, only what the system does by default is put back.
+        unsafe {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        }
+    }
+}

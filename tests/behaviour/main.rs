@@ -5,6 +5,7 @@
 )]
 
 mod back_pressure;
+mod command_line;
 mod exactness;
 mod faults;
 mod golden;

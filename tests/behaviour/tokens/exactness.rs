@@ -50,6 +50,21 @@ fn a_kept_cache_mixes_versions_and_only_there_log_probabilities_differ() {
     assert!(mixed.iter().any(|&difference| difference > 0.0), "{mixed:?}");
 }
 
+/// Two serial runs with these changes write the same bytes, and so does one that was stopped and resumed.
+pub(super) fn assert_repeats_and_resumes(kind: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, other, parts] = ["one", "other", "parts"].map(|name| dir.path().join(name));
+    let whole = complete(&one, &[kind, &["checkpoint.every=2"]].concat(), 6, true, false);
+    complete(&other, kind, 6, true, false);
+    complete(&parts, kind, 3, true, false);
+    let resumed = complete(&parts, kind, 6, true, true);
+    for run in [&other, &parts] {
+        assert_same((&one, 6), (run, 6));
+        assert_eq!(metrics_without_clock(&one), metrics_without_clock(run), "{kind:?}");
+    }
+    assert_eq!((whole.ledger, whole.reward_mean), (resumed.ledger, resumed.reward_mean));
+}
+
 #[test]
 fn two_serial_runs_write_the_same_bytes_and_so_does_one_that_was_stopped_and_resumed() {
     for kind in [
@@ -67,17 +82,7 @@ fn two_serial_runs_write_the_same_bytes_and_so_does_one_that_was_stopped_and_res
         &[FROZEN],
         &["generate.top_k=4", "generate.top_p=0.9"],
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let [one, other, parts] = ["one", "other", "parts"].map(|name| dir.path().join(name));
-        let whole = complete(&one, &[kind, &["checkpoint.every=2"]].concat(), 6, true, false);
-        complete(&other, kind, 6, true, false);
-        complete(&parts, kind, 3, true, false);
-        let resumed = complete(&parts, kind, 6, true, true);
-        for run in [&other, &parts] {
-            assert_same((&one, 6), (run, 6));
-            assert_eq!(metrics_without_clock(&one), metrics_without_clock(run), "{kind:?}");
-        }
-        assert_eq!((whole.ledger, whole.reward_mean), (resumed.ledger, resumed.reward_mean));
+        assert_repeats_and_resumes(kind);
     }
 }
 

@@ -6,9 +6,10 @@ use forebay::env::task::{
 };
 use forebay::telemetry::{RunOutcome, TokenSummary};
 
+use super::exactness::assert_repeats_and_resumes;
 use super::{ONE_STEP, REPREFILL, assert_books, complete, figures, train};
 use crate::support::checkpoints::assert_same;
-use crate::support::{metrics, metrics_without_clock, total};
+use crate::support::{metrics, total};
 
 const SHAPING: &str = "learner.shaping={ length = { weight = 0.5, after_updates = 2, correct_at = 0.3 }, \
                        overlong = { max_length = 6, buffer = 3, factor = 0.5 }, effort_budget = { base = 5 } }";
@@ -95,17 +96,7 @@ fn shaped_and_rubric_runs_write_the_same_bytes_and_so_does_one_that_was_stopped_
         &[WORKED, RUBRIC, SHAPING, "learner.loss.objective={ kind = \"four_bound\" }"],
         &[EFFORTS, BY_EFFORT, SHAPING, "warmup={ updates = 2, batch = 4 }"],
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let [one, other, parts] = ["one", "other", "parts"].map(|name| dir.path().join(name));
-        let whole = complete(&one, &[kind, &["checkpoint.every=2"]].concat(), 6, true, false);
-        complete(&other, kind, 6, true, false);
-        complete(&parts, kind, 3, true, false);
-        let resumed = complete(&parts, kind, 6, true, true);
-        for run in [&other, &parts] {
-            assert_same((&one, 6), (run, 6));
-            assert_eq!(metrics_without_clock(&one), metrics_without_clock(run), "{kind:?}");
-        }
-        assert_eq!((whole.ledger, whole.reward_mean), (resumed.ledger, resumed.reward_mean));
+        assert_repeats_and_resumes(kind);
     }
 }
 
