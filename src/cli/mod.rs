@@ -140,7 +140,32 @@ pub fn run(registries: impl Into<Registries>) -> ExitCode {
         Command::Doctor => Ok(doctor::run()),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        eprintln!("error: {}", with_causes(&error));
         ExitCode::FAILURE
     })
+}
+
+/// An error with all its causes, each once: many errors tell their cause themselves.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut said = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_causes;
+
+    #[test]
+    fn every_cause_is_told_once() {
+        let told = |error: anyhow::Error| with_causes(&error);
+        let cause = || anyhow::anyhow!("no space left");
+        assert_eq!(told(cause().context("cannot save")), "cannot save: no space left");
+        let wordy = cause().context("cannot save: no space left; free some").context("the run failed");
+        assert_eq!(told(wordy), "the run failed: cannot save: no space left; free some");
+    }
 }
