@@ -187,11 +187,14 @@ impl TokenConfig {
 
     fn check_schedule(&self) -> Result<(), Contradiction> {
         let learner = &self.learner;
-        if let (ScheduleConfig::Async { .. }, Some(_)) = (&self.schedule, learner.forced_lag) {
+        if self.schedule != ScheduleConfig::Sync && learner.forced_lag.is_some() {
             return Err(refuse(
                 &["learner.forced_lag", "schedule.kind"],
                 "a forced lag sets the schedule itself; leave schedule.kind = \"sync\"",
             ));
+        }
+        if let ScheduleConfig::Async { max_groups: Some(0), .. } = &self.schedule {
+            return Err(refuse(&["schedule.max_groups"], "must be at least 1, or nothing is ever generated"));
         }
         if let (Some(forced), Some(most)) = (learner.forced_lag, learner.max_lag)
             && most < forced
@@ -245,11 +248,14 @@ impl TokenConfig {
             self.check_critic(&critic)?;
         }
         let context = model.decoder.config().context;
-        let cache = self.generate.engine.cache_tokens;
-        if cache < self.generate.max_new_tokens.min(context) {
+        let cache = self.generate.engine.positions();
+        if cache < context {
             return Err(refuse(
-                &["generate.engine.cache_tokens", "generate.max_new_tokens"],
-                format!("a cache of {cache} positions cannot hold one answer"),
+                &["generate.engine.cache_tokens", "model.context"],
+                format!(
+                    "a cache of {cache} positions cannot hold a sequence of the context's {context}; raise the first, or \
+                     lower the second to what prompts and answers need"
+                ),
             ));
         }
         if self.warmup.updates > 0 && task.is_empty(Split::Train) {

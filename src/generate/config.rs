@@ -67,6 +67,12 @@ impl EngineConfig {
         Ok(())
     }
 
+    /// Positions that the cache really holds.
+    #[must_use]
+    pub fn positions(&self) -> usize {
+        self.pages() * KEY_TILE
+    }
+
     /// Pages of the cache.
     pub(super) fn pages(&self) -> usize {
         self.cache_tokens.div_ceil(KEY_TILE)

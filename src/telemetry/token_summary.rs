@@ -53,6 +53,15 @@ pub struct TokenSummary {
     /// Groups that a grader of groups could not grade.
     #[serde(default)]
     pub group_grading_errors: u64,
+    /// Groups of which no answer could be graded.
+    #[serde(default)]
+    pub ungraded_groups: u64,
+    /// Problems whose prompt leaves no room in the model's context.
+    #[serde(default)]
+    pub too_long_prompts: u64,
+    /// Problems that could not be read, such as bad lines of a dataset that are to be left out.
+    #[serde(default)]
+    pub skipped_problems: u64,
     /// What became of every trajectory and token.
     pub ledger: TokenLedger,
     /// Restarts by kind of actor; kinds that never restarted may be absent.
@@ -111,6 +120,9 @@ pub(super) mod tests {
             epochs: 1.25,
             grading_errors: 1,
             group_grading_errors: 0,
+            ungraded_groups: 0,
+            too_long_prompts: 0,
+            skipped_problems: 0,
             ledger: ledger.into(),
             restarts: BTreeMap::from([("grading".into(), 1)]),
         }

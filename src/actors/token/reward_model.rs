@@ -101,6 +101,10 @@ impl Task for Rewarded {
         Ok(Reward { value, parts })
     }
 
+    fn skipped(&self) -> u64 {
+        self.task.skipped()
+    }
+
     fn parts(&self) -> Vec<String> {
         let mut parts = vec!["reward_model".to_owned()];
         if self.task_weight != 0.0 {

@@ -107,6 +107,9 @@ fn conclude(
         epochs: run.plane.epochs(),
         grading_errors: run.plane.counts().grading_errors,
         group_grading_errors: run.plane.counts().group_grading_errors,
+        ungraded_groups: run.plane.counts().ungraded,
+        too_long_prompts: run.plane.counts().too_long,
+        skipped_problems: run.task.skipped(),
         ledger: run.ledger.snapshot().into(),
         restarts: run.restarts(),
     };

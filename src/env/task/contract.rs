@@ -123,6 +123,11 @@ pub trait Task: Send + Sync {
         Vec::new()
     }
 
+    /// Problems that its source has, but that are left out since they cannot be read, such as lines of a dataset.
+    fn skipped(&self) -> u64 {
+        0
+    }
+
     /// Whether [`Task::grade_group`] is to be asked.
     fn grades_groups(&self) -> bool {
         false

@@ -153,13 +153,11 @@ impl Dataset {
             }
             return Err(TaskError::Empty { path: path.to_owned(), why });
         }
+        if let Some(first) = dataset.bad_lines.first() {
+            let (path, skipped) = (path.display(), dataset.skipped);
+            tracing::warn!("{path}: {skipped} bad lines are left out, the first: {first}");
+        }
         Ok(dataset)
-    }
-
-    /// How many bad lines were left out.
-    #[must_use]
-    pub fn skipped(&self) -> u64 {
-        self.skipped
     }
 
     /// What was wrong with the first ten of them.
@@ -314,6 +312,10 @@ impl Task for Dataset {
             index,
             len: problems.len() as u32,
         })
+    }
+
+    fn skipped(&self) -> u64 {
+        self.skipped
     }
 
     fn grade(&self, problem: &Problem, completion: &Completion<'_>) -> Result<Reward, GradeError> {

@@ -176,7 +176,7 @@ fn learner(lines: &[Line]) -> String {
                 ("kept KV", Mark::FaintLine, |r| r.kept_kv_log_prob_difference),
             ],
         ),
-        one("Groups without contrast", "fraction", |r| {
+        one("Groups without contrast", "for each that is learned from", |r| {
             (r.groups > 0).then(|| r.zero_variance_groups as f64 / r.groups as f64)
         }),
         one("Advantage", "standard deviation", |r| r.advantage_std),

@@ -54,6 +54,26 @@ fn a_generator_that_panics_is_restarted_and_its_groups_begin_anew() {
 }
 
 #[test]
+fn problems_that_cannot_be_read_or_leave_no_room_for_an_answer_are_left_out_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("problems.jsonl");
+    let line = |prompt: &str| format!("{{\"prompt\": \"{prompt}\", \"answer\": \"a\"}}\n");
+    // Of the context's 24 positions one has to be left.
+    let lines =
+        [line("a="), "no problem\n".into(), line(&"b".repeat(24)), line(&"c".repeat(23)), "{}\n".into()];
+    std::fs::write(&file, lines.concat()).unwrap();
+    let task = format!(
+        "task={{ name = \"dataset\", shuffle = false, options = {{ path = {file:?}, verifier = \"exact\", on_bad_line = \"skip\" }} }}"
+    );
+    let summary =
+        complete(&dir.path().join("run"), &[&task, "evaluation={ final_problems = 0 }"], 2, true, false);
+    assert_eq!(summary.skipped_problems, 2);
+    // Two updates of three groups are three passes over three problems, the second of which is left out.
+    assert_eq!((summary.too_long_prompts, summary.ungraded_groups), (3, 0));
+    assert_eq!(summary.ledger.consumed.trajectories, 2 * 3 * 4);
+}
+
+#[test]
 fn an_update_that_is_not_finite_is_skipped_and_its_batch_sampled_anew() {
     let dir = tempfile::tempdir().unwrap();
     let summary = complete(dir.path(), &["faults=[{ kind = \"nan_gradient\", at = 2 }]"], 4, true, false);

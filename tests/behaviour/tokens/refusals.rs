@@ -2,7 +2,7 @@
 
 use forebay::env::task::TaskRegistry;
 
-use super::{ADAPTERS, EXPERTS, REPREFILL, SEPARATE, train};
+use super::{ADAPTERS, EXPERTS, ONE_STEP, REPREFILL, SEPARATE, train};
 
 #[test]
 fn settings_of_a_critic_that_contradict_each_other_are_refused_naming_both() {
@@ -80,6 +80,12 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
         (vec!["task={ name = \"revers\" }"], "reverse"),
         (vec!["learner.group_size=1"], "learner.group_size"),
         (vec!["learner.forced_lag=2", REPREFILL], "schedule.kind"),
+        (vec!["learner.forced_lag=2", ONE_STEP], "schedule.kind"),
+        (vec!["schedule={ kind = \"async\", max_groups = 0 }"], "schedule.max_groups"),
+        (
+            vec!["generate.engine.cache_tokens=60", "model.decoder.context=65"],
+            "`generate.engine.cache_tokens`, `model.context`",
+        ),
         (vec!["generate.temperature=0.0"], "generate.temperature"),
         (vec!["warmup.target_loss=0.0"], "warmup.target_loss"),
         (vec!["stop.target_evaluation=0.5", "evaluation={}"], "evaluation.every_updates"),
