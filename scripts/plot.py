@@ -3,8 +3,7 @@
 
 usage: scripts/plot.py FILE --x COLUMN --y COLUMN --by COLUMN [--where COLUMN=VALUE ...] [--log-y] [--title T] --out FILE.svg
 
-Rows that agree in everything asked for are taken for seeds. A dash in --x-label and the like stands as it is. Needs
-matplotlib.
+Rows that agree in everything asked for are taken for seeds. Needs matplotlib.
 """
 
 import argparse
@@ -72,7 +71,8 @@ def main():
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     pathlib.Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(arguments.out, metadata={"Date": None})
+    # The drawing alone: nothing of when and by what it was made.
+    figure.savefig(arguments.out, metadata=dict.fromkeys(["Creator", "Date", "Format", "Type"]))
 
 
 if __name__ == "__main__":

@@ -89,9 +89,7 @@ impl Critic {
 
     /// Packs of the rows that are learned from.
     fn packs(&self, groups: &[&Group], flat: &Flat) -> Result<Vec<Pack>, LearnerError> {
-        let shape = flat.shape();
-        let counts = |group, member| shape.loss_tokens(flat.row_of(group, member)).next().is_some();
-        Ok(self.packing.pack_where(groups, counts)?)
+        Ok(self.packing.pack_where(groups, |group, member| flat.is_learned(group, member))?)
     }
 
     /// Value of the state in which each action was chosen, one entry a token, 0 where nothing is learned; `None` when it

@@ -63,6 +63,11 @@ impl Flat {
         self.first_rows[group] + member
     }
 
+    /// Whether anything is learned from a member of a group.
+    pub(super) fn is_learned(&self, group: usize, member: usize) -> bool {
+        self.mask[self.rows[self.row_of(group, member)].clone()].contains(&true)
+    }
+
     /// Row of a token's trajectory.
     pub(super) fn row(&self, place: &Place) -> usize {
         self.row_of(place.group, place.member)

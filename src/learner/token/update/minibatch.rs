@@ -23,8 +23,11 @@ impl TokenLearner {
         let flat = if part.len() == groups.len() { flat.clone() } else { flat.of_groups(part) };
         let denominators = Denominators::new(&self.config.loss, &flat.shape())?;
         let with_values = self.config.has_shared_critic();
-        // What counts nowhere does not run through the model, but a critic on its layers learns from every row.
-        let counts = |group, member| with_values || denominators.weights()[flat.row_of(group, member)] > 0.0;
+        // What counts nowhere does not run through the model; a critic on its layers learns from more than the policy.
+        let counts = |group, member| {
+            let row = flat.row_of(group, member);
+            denominators.weights()[row] > 0.0 || (with_values && flat.is_learned(group, member))
+        };
         let packs = self.packing().pack_where(&own, counts)?;
         // Both sides of a pair are needed at once, and they may stand in different packs.
         let known = if denominators.pairs().is_empty() {

@@ -22,22 +22,25 @@ impl TokenLearner {
     ) -> Result<bool, LearnerError> {
         // A step that leaves the policy as it is asks less of the batch.
         let needs = if self.is_value_only() { Needs::default() } else { self.needs() };
-        let packs = self.packing().pack(groups)?;
-        let with_reference = needs.reference || self.config.reward_kl > 0.0;
-        if let Some(reference) = self.reference.clone().filter(|_| with_reference) {
-            let Some(scores) = self.scores(&reference, &packs, abandon)? else { return Ok(false) };
-            flat.reference = spread(flat, &packs, &scores, |scores| &scores.log_probs);
-        }
-        let with_values = self.config.has_shared_critic();
         let several_steps = self.config.epochs > 1 || self.config.minibatches > 1;
         let with_proximal = needs.proximal && several_steps;
-        if with_proximal || with_values {
-            let Some(scores) = self.scores(&self.parameters, &packs, abandon)? else { return Ok(false) };
-            if with_proximal {
-                flat.proximal = spread(flat, &packs, &scores, |scores| &scores.log_probs);
+        let with_values = self.config.has_shared_critic();
+        let with_reference = needs.reference || self.config.reward_kl > 0.0;
+        if with_proximal || with_values || with_reference {
+            let learned = |group, member| flat.is_learned(group, member);
+            let packs = self.packing().pack_where(groups, learned)?;
+            if let Some(reference) = self.reference.clone().filter(|_| with_reference) {
+                let Some(scores) = self.scores(&reference, &packs, abandon)? else { return Ok(false) };
+                flat.reference = spread(flat, &packs, &scores, |scores| &scores.log_probs);
             }
-            if with_values {
-                flat.values = spread(flat, &packs, &scores, |scores| &scores.values);
+            if with_proximal || with_values {
+                let Some(scores) = self.scores(&self.parameters, &packs, abandon)? else { return Ok(false) };
+                if with_proximal {
+                    flat.proximal = spread(flat, &packs, &scores, |scores| &scores.log_probs);
+                }
+                if with_values {
+                    flat.values = spread(flat, &packs, &scores, |scores| &scores.values);
+                }
             }
         }
         if let Some(critic) = &self.critic {
