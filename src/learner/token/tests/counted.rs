@@ -19,8 +19,8 @@ fn answer(tokens: &[u32], reward: f64) -> Trajectory {
     trajectory
 }
 
-/// The parameters after one update on a group.
-fn after(members: Vec<Trajectory>, objective: &str) -> Result<Vec<f32>, String> {
+/// The parameters after one update on a group with a loss.
+fn after(members: Vec<Trajectory>, loss: &str) -> Result<Vec<f32>, String> {
     let decoder = Decoder::new(
         DecoderConfig {
             vocabulary: VOCABULARY as usize,
@@ -37,11 +37,12 @@ fn after(members: Vec<Trajectory>, objective: &str) -> Result<Vec<f32>, String> 
     )
     .unwrap();
     let parameters = decoder.layout().initialize(3, &Device::Cpu).unwrap();
-    let loss: TokenLossConfig = toml::from_str(&format!("objective = {{ kind = '{objective}' }}")).unwrap();
+    let loss: TokenLossConfig = toml::from_str(loss).unwrap();
     let config = TokenLearnerConfig { loss, ..TokenLearnerConfig::default() };
     let (frozen, state) = (NamePatterns::default(), TokenLearnerState::default());
     let mut learner =
         TokenLearner::new(config, 1, Arc::new(decoder), &parameters, &frozen, 1.0, state).unwrap();
+    learner.begin().unwrap();
     let group = Group { epoch: 0, prompt: 0, source: "test".into(), budget: None, members };
     match learner.update(&[&group], 1e-2, false, &|| false) {
         Ok(TokenOutcome::Applied(_)) => {}
@@ -57,9 +58,9 @@ fn only_what_the_objective_chose_runs_through_the_model() {
     let best = || answer(&[3, 4, 5], 1.0);
     // No embedding belongs to this token: whoever runs it fails.
     let unreadable = answer(&[3, VOCABULARY], 0.0);
-    let alone = after(vec![best()], "best_of_n").unwrap();
-    assert_eq!(after(vec![unreadable.clone(), best()], "best_of_n").unwrap(), alone);
-    assert!(after(vec![unreadable, best()], "reinforce").is_err());
+    let alone = after(vec![best()], "objective = { kind = 'best_of_n' }").unwrap();
+    assert_eq!(after(vec![unreadable.clone(), best()], "objective = { kind = 'best_of_n' }").unwrap(), alone);
+    assert!(after(vec![unreadable, best()], "objective = { kind = 'reinforce' }").is_err());
 }
 
 #[test]
@@ -68,5 +69,9 @@ fn what_could_not_be_graded_does_not_run_through_the_model() {
     let mut ungraded = answer(&[VOCABULARY], 0.0);
     ungraded.reward = None;
     let with_it: Vec<Trajectory> = learned().into_iter().chain([ungraded]).collect();
-    assert_eq!(after(with_it, "ppo").unwrap(), after(learned(), "ppo").unwrap());
+    let plain = "objective = { kind = 'ppo' }";
+    // Neither through the policy nor through the reference.
+    for loss in [plain, &format!("{plain}\nreference_kl = {{ coefficient = 0.1 }}")] {
+        assert_eq!(after(with_it.clone(), loss).unwrap(), after(learned(), loss).unwrap());
+    }
 }
