@@ -369,7 +369,8 @@ impl Plane {
                 self.context
             );
             tracing::warn!("{why}; the problem is left out");
-            return self.given_up(state, &why);
+            return self
+                .given_up(state, &format!("{why}; shorten the prompts or take a model with more context"));
         }
         let key = (epoch, prompt);
         let problem = Arc::new(problem);

@@ -4,12 +4,14 @@
 //! is taken from `FOREBAY_SMOLLM2`, else from the folder that the script uses by default.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use candle_core::{Device, IndexOp as _, Tensor};
-use forebay::ops::Sequence;
+use forebay::generate::{Engine, EngineConfig, Request, Stops, Weights};
+use forebay::ops::{Sampling, Sequence};
 use forebay::policy::pretrained::{LoadOptions, Pretrained, load};
 use forebay::policy::{DecoderInput, PackedAttention};
-use forebay::trajectory::Message;
+use forebay::trajectory::{Message, Trajectory, TrajectoryId, Version};
 use serde_json::Value;
 
 use super::golden_file;
@@ -88,11 +90,36 @@ fn golden_smollm2() {
         let ended = model.tokenizer.ends().contains(&expected[expected.len() - 1]);
         assert!(ended || expected.len() == GREEDY_LIMIT, "{}", case["text"]);
     }
+    generation_agrees(model, answers);
     println!(
         "smollm2: {texts} texts tokenized, largest difference of log-probs {log_prob:.1e}, of entropies \
          {entropy:.1e}, {} greedy answers",
         answers.len()
     );
+}
+
+/// All answers at once, as a run generates them.
+fn generation_agrees(model: Pretrained, answers: &[Value]) {
+    let stops = Arc::new(Stops::at_tokens(model.tokenizer.ends().to_vec()));
+    let config = EngineConfig { cache_tokens: 2048, max_running: answers.len(), ..EngineConfig::default() };
+    let weights = Weights::new(Arc::new(model.parameters), Version(0));
+    let mut engine = Engine::new(Arc::new(model.decoder), weights, config, 1).unwrap();
+    let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+    for (prompt, case) in answers.iter().enumerate() {
+        let id = TrajectoryId { prompt: prompt as u32, ..TrajectoryId::default() };
+        let trajectory = Trajectory::new(id, ids(&case["ids"]).into());
+        let request = Request::new(trajectory, greedy, GREEDY_LIMIT);
+        engine.submit(Request { stops: Arc::clone(&stops), ..request }).unwrap();
+    }
+    let mut ended = 0;
+    while !engine.is_idle() {
+        for finished in engine.step().unwrap() {
+            let case = &answers[finished.trajectory.id.prompt as usize];
+            assert_eq!(finished.trajectory.tokens, ids(&case["new_ids"]), "{}", case["text"]);
+            ended += 1;
+        }
+    }
+    assert_eq!(ended, answers.len());
 }
 
 fn tokenizer_agrees(model: &Pretrained, cases: &Value) -> usize {

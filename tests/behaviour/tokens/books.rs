@@ -82,6 +82,42 @@ fn an_update_that_is_not_finite_is_skipped_and_its_batch_sampled_anew() {
     assert_eq!(summary.ledger.consumed.trajectories, 4 * 3 * 4);
 }
 
+#[test]
+fn a_run_in_which_nothing_can_be_graded_ends_by_saying_so() {
+    struct Broken;
+    impl Task for Broken {
+        fn len(&self, _: Split) -> Option<u32> {
+            Some(4)
+        }
+
+        fn problem(&self, _: Split, _: u32) -> Result<Problem, TaskError> {
+            let prompt = Prompt::Text("ab".into());
+            Ok(Problem { source: "broken".into(), prompt, answer: "a".into(), data: serde_json::Value::Null })
+        }
+
+        fn grade(&self, _: &Problem, _: &Completion<'_>) -> Result<Reward, GradeError> {
+            Err(GradeError::Verifier("out of order".into()))
+        }
+
+        fn alphabet(&self) -> Option<String> {
+            Some("ab".into())
+        }
+    }
+    let mut registry = TaskRegistry::builtin();
+    registry.register(TaskEntry::new("broken", "grades nothing", |_, _| Ok(Box::new(Broken))));
+    for serial in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let changes = ["task={ name = \"broken\" }", "stop.updates=4"];
+        let summary = train(dir.path(), &registry, &changes, serial, false).unwrap();
+        assert_eq!((summary.status, summary.updates), (RunOutcome::Failed, 0));
+        assert!(summary.cause.contains("no answer could be graded"), "{}", summary.cause);
+        assert_books(&summary);
+        assert_eq!(summary.ledger.consumed.trajectories, 0);
+        assert!(summary.ungraded_groups > 0 && summary.grading_errors >= 4 * summary.ungraded_groups);
+        assert_eq!(summary.reward_mean, None);
+    }
+}
+
 /// Grades every other problem, panics at one and fails at the rest.
 struct Moody;
 

@@ -2,9 +2,11 @@
 //! the schedule promises, books that balance whatever fails, and errors that are not rewards.
 
 mod books;
+mod command_line;
 mod critic;
 mod endings;
 mod exactness;
+mod options;
 mod refusals;
 mod reward_model;
 mod rewards;

@@ -1,16 +1,26 @@
-//! Groups that are graded as a whole go through the pool like answers.
+//! Answers and whole groups go through the pool, and a grader that is silent holds nobody up.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use super::{GradingConfig, GradingPool, WholeGroup};
+use super::{Answer, GradingConfig, GradingPool, Verdict, WholeGroup};
+use crate::actors::token::conversation::Conversation;
 use crate::env::task::{Completion, GradeError, GroupAnswer, Problem, Prompt, Split, Task, TaskError};
-use crate::trajectory::{Finish, Reward};
+use crate::trajectory::{Finish, Reward, Trajectory, TrajectoryId};
 
 /// Grades an answer by its place in the group; for the problem `wait` it says that it has begun, and waits.
 struct Ranks {
     begun: Mutex<Sender<()>>,
     go_on: Mutex<Receiver<()>>,
+}
+
+impl Ranks {
+    fn wait_if_asked(&self, problem: &Problem) {
+        if problem.answer == "wait" {
+            self.begun.lock().unwrap().send(()).unwrap();
+            self.go_on.lock().unwrap().recv().unwrap();
+        }
+    }
 }
 
 impl Task for Ranks {
@@ -22,15 +32,13 @@ impl Task for Ranks {
         Ok(problem(""))
     }
 
-    fn grade(&self, _: &Problem, _: &Completion<'_>) -> Result<Reward, GradeError> {
+    fn grade(&self, problem: &Problem, _: &Completion<'_>) -> Result<Reward, GradeError> {
+        self.wait_if_asked(problem);
         Ok(Reward::of(0.0))
     }
 
     fn grade_group(&self, problem: &Problem, answers: &[GroupAnswer<'_>]) -> Result<Vec<Reward>, GradeError> {
-        if problem.answer == "wait" {
-            self.begun.lock().unwrap().send(()).unwrap();
-            self.go_on.lock().unwrap().recv().unwrap();
-        }
+        self.wait_if_asked(problem);
         let place = |(place, answer): (usize, &GroupAnswer<'_>)| {
             Reward::of(answer.reward.value + place as f64 + answer.completion.reply().len() as f64)
         };
@@ -52,6 +60,12 @@ fn group(index: u32, answer: &str) -> WholeGroup {
         answers: vec![member("a"), member("bb")],
         generator: 1,
     }
+}
+
+fn answer(asked: &str) -> Answer {
+    let mut trajectory = Trajectory::new(TrajectoryId::default(), vec![1].into());
+    trajectory.finish = Some(Finish::Stop);
+    Answer { trajectory, conversation: Conversation::new(Arc::new(problem(asked))), generator: 1 }
 }
 
 struct Rig {
@@ -101,6 +115,24 @@ fn a_grader_of_groups_that_is_silent_for_too_long_is_left_behind_and_not_heard()
     woken.recv().unwrap();
     let judged = pool.judged_groups(1);
     assert_eq!((judged.len(), judged[0].key), (1, (0, 2)));
+}
+
+#[test]
+fn an_answer_whose_grader_is_silent_for_too_long_has_no_reward_and_the_next_is_graded() {
+    let Rig { pool, begun, go_on, woken } = rig(false, 0.0);
+    pool.submit(answer("wait"));
+    begun.recv().unwrap();
+    pool.watch().unwrap();
+    woken.recv().unwrap();
+    let judged = pool.judged(1);
+    assert!(matches!(&judged[0].verdict, Verdict::Failed(GradeError::TimedOut)), "{:?}", judged[0].verdict);
+    assert_eq!((judged.len(), pool.detached()), (1, 1));
+    go_on.send(()).unwrap();
+    pool.submit(answer(""));
+    woken.recv().unwrap();
+    let judged = pool.judged(1);
+    assert!(matches!(&judged[0].verdict, Verdict::Graded(reward) if reward.value == 0.0));
+    assert_eq!(judged.len(), 1);
 }
 
 #[test]

@@ -91,6 +91,7 @@ impl Plane {
     }
 
     fn complete(&self, state: &mut State, key: GroupKey, open: Open) {
+        let error = open.members.values().find_map(|ended| ended.error.clone());
         let (trajectories, tickets): (Vec<_>, Vec<_>) =
             open.members.into_values().map(|ended| (ended.trajectory, ended.ticket)).unzip();
         let group = Group {
@@ -105,14 +106,19 @@ impl Plane {
         let Some(last) = ready.group.rewards().into_iter().flatten().next() else {
             state.counts.ungraded += 1;
             ready.discard(DropReason::GradingFailed);
-            return self.given_up(state, "no answer could be graded");
+            let error = error.map_or_else(String::new, |error| format!(" (the last: {error})"));
+            return self
+                .given_up(state, &format!("no answer could be graded{error}; correct what grades them"));
         };
         match self.says_something(state, &ready.group, version) {
             Ok(true) => {}
             Ok(false) => {
                 state.counts.zero_variance += 1;
                 ready.discard(DropReason::ZeroVariance);
-                let why = format!("every group's rewards were all alike (the last: {last})");
+                let why = format!(
+                    "every group's rewards were all alike (the last: {last}); make the task easier or the model \
+                     better (a warm-up), sample more members a group, or set learner.drop_zero_variance = false"
+                );
                 return self.given_up(state, &why);
             }
             Err(why) => {
@@ -144,15 +150,12 @@ impl Plane {
         Ok(!(drops && compared.is_some_and(|compared| compared.zero_variance)))
     }
 
-    /// A group is dropped and another ordered in its place, unless that went on for too long.
+    /// A group is dropped and another ordered in its place, unless that went on for too long. `why` says what to do.
     pub(super) fn given_up(&self, state: &mut State, why: &str) {
         state.tracked.fruitless += 1;
         let most = FRUITLESS_BATCHES * state.scheduler.admission().batch();
         if state.tracked.fruitless >= most {
-            state.fatal.get_or_insert(format!(
-                "{most} groups in a row left nothing to learn from: {why}; make the task easier or the model better \
-                 (a warm-up), sample more members a group, or set learner.drop_zero_variance = false"
-            ));
+            state.fatal.get_or_insert(format!("{most} groups in a row left nothing to learn from: {why}"));
             return;
         }
         // Where a whole batch was dropped there may be no update for long, and sources that are solved by now should

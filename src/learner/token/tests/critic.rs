@@ -6,12 +6,14 @@ use candle_core::Device;
 
 use crate::learner::LearnerError;
 use crate::learner::advantage::SkipObservationGaeConfig;
+use crate::learner::token::flat::Flat;
+use crate::learner::token::update::estimate;
 use crate::learner::token::{
     Critic, TokenApplied, TokenLearner, TokenLearnerConfig, TokenLearnerState, TokenOutcome, ValuePretraining,
 };
 use crate::policy::{Decoder, DecoderConfig, NamePatterns, Parameters};
 use crate::random::CounterRng;
-use crate::trajectory::{Group, Reward, Trajectory, TrajectoryId, Version};
+use crate::trajectory::{Finish, Group, Reward, Trajectory, TrajectoryId, Version};
 
 const VOCABULARY: u32 = 9;
 const RATE: f64 = 1e-2;
@@ -239,4 +241,31 @@ fn pretraining_teaches_values_that_hold_for_answers_it_has_not_seen() -> Result<
     assert_eq!(after.tokens, before.tokens);
     assert!(after.explained_variance.unwrap() > 0.9 && after.loss < 0.1 * before.loss, "{after:?}");
     Ok(())
+}
+
+#[test]
+fn the_rest_of_an_answer_that_was_cut_off_counts_as_the_critic_expects_where_that_is_set() {
+    let settings =
+        SkipObservationGaeConfig { lambda_policy: Some(1.0), ..SkipObservationGaeConfig::default() };
+    let mut group = groups(1, 7).remove(0);
+    let answer = group.members[0].clone();
+    let ended = |finish| Trajectory { finish: Some(finish), ..answer.clone() };
+    group.members = vec![ended(Finish::Stop), ended(Finish::Length), ended(Finish::Context)];
+    let reward = answer.reward.as_ref().unwrap().value as f32;
+    for bootstrap in [false, true] {
+        let mut flat = Flat::new(&[&group], false);
+        flat.values =
+            (0..flat.tokens()).map(|token| 0.25 + 0.5 * (token % answer.tokens.len()) as f32).collect();
+        let costs = vec![0.0; flat.tokens()];
+        estimate(&settings, bootstrap, &[&group], &costs, &mut flat).unwrap();
+        for (row, cut_off) in [false, true, true].into_iter().enumerate() {
+            let tokens = flat.rows[row].clone();
+            let last = flat.values[tokens.end - 1];
+            let worth = if cut_off && bootstrap { reward + last } else { reward };
+            for (index, token) in tokens.enumerate() {
+                let expected = if answer.is_action[index] { worth - flat.values[token] } else { 0.0 };
+                assert!((flat.advantages[token] - expected).abs() < 1e-5, "row {row}, token {index}");
+            }
+        }
+    }
 }
