@@ -41,7 +41,7 @@ def off_policy():
 def model_size():
     """The larger model; the smaller one's runs are those of `off_policy`."""
     for objective in ["ppo", "online_dpo"]:
-        for staleness in [0, 1, 2, 4, 8, 16]:
+        for staleness in [0, 4, 16]:
             changes = [WIDER, *OBJECTIVES[objective], f"learner.forced_lag={staleness}"]
             yield {"objective": objective, "staleness": staleness}, changes
 
@@ -56,25 +56,51 @@ def mismatch():
             yield {"objective": objective, "noise": noise}, changes
 
 
+def value_pretraining():
+    """What a critic explains at the first update of the policy, by the answers that it was pretrained on."""
+    critic = ['learner.advantage={ kind = "skip_observation_gae" }', 'learner.critic={ trunk = "separate", learning_rate = 1e-3 }']
+    for answers in [0, 250, 1000, 4000, 16000]:
+        yield {"answers": answers}, [*critic, "learner.group_size=1", "learner.prompts=1024", "stop.updates=1"]
+
+
 # name: (configuration, runs)
 STUDIES = {
     "off_policy": ("configs/studies/off_policy.toml", off_policy),
     "model_size": ("configs/studies/off_policy.toml", model_size),
     "mismatch": ("configs/studies/off_policy.toml", mismatch),
+    "value_pretraining": ("configs/studies/off_policy.toml", value_pretraining),
 }
 
 
+def forebay(arguments, changes, result=None):
+    command = [*arguments, *(part for change in changes for part in ("--set", change))]
+    process = subprocess.run(command, capture_output=True, text=True)
+    # A run that failed has a summary that says so.
+    if process.returncode != 0 and not (result and result.exists()):
+        sys.exit(f"study.py: {' '.join(command)} failed:\n{process.stderr}")
+
+
+def pretrained(binary, config, folder, answers, changes):
+    """A critic that was trained on so many answers of the policy that a run begins with."""
+    corpus, critic = f"{folder}/corpus", f"{folder}/critic"
+    forebay([binary, "collect", config, "--out", corpus, "--trajectories", "18000"], changes)
+    command = [binary, "pretrain-value", config, corpus, "--out", critic, "--trajectories", str(answers), "--epochs", "4"]
+    forebay(command, [*changes, "learner.prompts=64"])
+    return f'learner.critic.path="{critic}"'
+
+
 def run(binary, config, labels, changes):
+    config = str(ROOT / config)
+    changes = [*changes, f"seed={labels['seed']}", "telemetry.listen=off", "telemetry.progress=off"]
     with tempfile.TemporaryDirectory() as folder:
-        command = [binary, "train", str(ROOT / config), "--run-dir", f"{folder}/run"]
-        for change in [*changes, f"seed={labels['seed']}", "telemetry.listen=off", "telemetry.progress=off"]:
-            command += ["--set", change]
-        process = subprocess.run(command, capture_output=True, text=True)
-        summary_file = pathlib.Path(folder, "run", "summary.json")
-        if not summary_file.exists():
-            sys.exit(f"study.py: {labels} did not run:\n{process.stderr}")
-        summary = json.loads(summary_file.read_text())
+        if labels.get("answers"):
+            changes.append(pretrained(binary, config, folder, labels["answers"], changes))
+        result = pathlib.Path(folder, "run", "summary.json")
+        forebay([binary, "train", config, "--run-dir", f"{folder}/run"], changes, result)
+        summary = json.loads(result.read_text())
     figures = ["status", "eval_initial", "eval_mean", "reward_mean", "updates", "lag_mean", "wall_seconds"]
+    if "answers" in labels:
+        figures.append("explained_variance_initial")
     return {**labels, **{name: summary.get(name) for name in figures}}
 
 
