@@ -106,7 +106,7 @@ impl Tally {
         self.advantage_deviation = moments.map(|(_, variance)| variance.sqrt());
         let advantages = flat.mask.iter().zip(&flat.advantages).filter(|(mask, _)| **mask);
         self.advantages =
-            advantages.fold(None, |range, (_, &advantage)| widened(range, f64::from(advantage)));
+            advantages.fold(None, |range, (_, &advantage)| Some(widened(range, f64::from(advantage))));
     }
 
     /// Counts tokens that a pass over the batch leaves out, by why.
@@ -128,7 +128,7 @@ impl Tally {
             self.tokens += 1;
             self.entropy_sum += f64::from(entropies[token]);
             let ratio = f64::from(log_probs[token] - flat.behaviour[token]).exp();
-            self.ratios = widened(self.ratios, ratio);
+            self.ratios = Some(widened(self.ratios, ratio));
         }
         self.fates.merge(&loss.diagnostics.fates());
         match &mut self.diagnostics {
@@ -178,8 +178,8 @@ impl TokenApplied {
 }
 
 /// A least and a greatest value with one more.
-fn widened(range: Option<(f64, f64)>, value: f64) -> Option<(f64, f64)> {
-    Some(range.map_or((value, value), |(least, greatest)| (least.min(value), greatest.max(value))))
+fn widened(range: Option<(f64, f64)>, value: f64) -> (f64, f64) {
+    range.map_or((value, value), |(least, greatest)| (least.min(value), greatest.max(value)))
 }
 
 /// Mean and variance; `None` of nothing.

@@ -97,13 +97,24 @@ impl BoundControlConfig {
         } else {
             return bounds;
         };
+        self.limited(FourBounds {
+            pos_low: bounds.pos_low / step,
+            pos_high: bounds.pos_high * step,
+            neg_low: bounds.neg_low * step,
+            neg_high: bounds.neg_high / step,
+        })
+    }
+
+    /// The bounds as far as the limits let them go.
+    #[must_use]
+    pub fn limited(&self, bounds: FourBounds) -> FourBounds {
         let high = |bound: f64| bound.clamp(self.narrowest, self.widest);
         let low = |bound: f64| bound.clamp(self.widest.recip(), self.narrowest.recip());
         FourBounds {
-            pos_low: low(bounds.pos_low / step),
-            pos_high: high(bounds.pos_high * step),
-            neg_low: low(bounds.neg_low * step),
-            neg_high: high(bounds.neg_high / step),
+            pos_low: low(bounds.pos_low),
+            pos_high: high(bounds.pos_high),
+            neg_low: low(bounds.neg_low),
+            neg_high: high(bounds.neg_high),
         }
     }
 }

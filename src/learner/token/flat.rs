@@ -59,7 +59,7 @@ pub(super) struct Flat {
     pub(super) values: Vec<f32>,
     pub(super) value_targets: Vec<f32>,
     /// First row of each group.
-    first_rows: Vec<usize>,
+    pub(super) first_rows: Vec<usize>,
 }
 
 impl Flat {

@@ -116,9 +116,10 @@ impl TokenLearner {
         if let (TokenAdvantageConfig::Reinforce(settings), None) = (&config.advantage, &state.baseline) {
             state.baseline = Some(RewardBaseline::new(settings.baseline)?);
         }
-        // A controller that was turned off or on since the checkpoint counts as such.
+        // A controller that was turned off, on or another way since the checkpoint counts as it is now.
         let objective = &mut config.loss.objective;
-        state.bounds = objective.bound_control().map(|(_, begin)| state.bounds.unwrap_or(begin));
+        let (control, kept) = (objective.bound_control(), state.bounds);
+        state.bounds = control.map(|(control, begin)| kept.map_or(begin, |bounds| control.limited(bounds)));
         state.bounds.into_iter().for_each(|bounds| objective.set_bounds(bounds));
         Ok(Self {
             config,

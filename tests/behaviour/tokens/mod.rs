@@ -5,6 +5,7 @@ mod books;
 mod critic;
 mod endings;
 mod exactness;
+mod learning;
 mod refusals;
 mod reward_model;
 mod rewards;
