@@ -5,6 +5,7 @@ mod critic_check;
 mod error;
 mod explain;
 mod load;
+mod off_policy_check;
 mod overrides;
 mod path;
 mod reference;

@@ -158,6 +158,7 @@ impl TokenConfig {
             ));
         }
         self.check_critic_settings()?;
+        self.check_off_policy()?;
         if learner.drop_zero_variance && !learner.advantage.is_group_relative() {
             return Err(refuse(
                 &["learner.drop_zero_variance", "learner.advantage"],

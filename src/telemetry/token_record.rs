@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::lag::{LagHistogram, count_lag};
 use super::merge::{Merge, present};
 use super::record::Record;
-use crate::trajectory::DropReason;
+use crate::trajectory::{DropReason, TokenFate, TokenFates};
 
 /// One learner update, as the learner tells it. In brackets: the unit and the rule for merging.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -146,12 +146,70 @@ pub struct TokenRecord {
     /// The same for tokens whose KV cache was kept over a weight update, where a difference is to be expected
     /// (nats, greatest).
     pub kept_kv_log_prob_difference: Option<f64>,
+
+    /// Least importance ratio (least).
+    pub ratio_min: Option<f64>,
+    /// Fraction of tokens that the second clip, of negative advantages, acted on (mean).
+    pub dual_clip_fraction: Option<f64>,
+    /// Fraction of tokens masked below the objective's lower bound (mean).
+    pub masked_fraction_low: Option<f64>,
+    /// Fraction of tokens masked above the objective's upper bound (mean).
+    pub masked_fraction_high: Option<f64>,
+    /// Mean weight for the behaviour policy, before its cap or mask (mean).
+    pub weight_mean: Option<f64>,
+    /// Fraction of tokens whose weight for the behaviour policy was above its cap (mean).
+    pub weight_clamped_fraction: Option<f64>,
+    /// Mean margin of the preference pairs over the reference policy (nats, mean).
+    pub pair_margin_mean: Option<f64>,
+    /// Fraction of the preference pairs with a positive margin (mean).
+    pub pair_accuracy: Option<f64>,
+    /// Smallest ratio with advantages of at least 0, where a controller moves it (last).
+    pub bound_pos_low: Option<f64>,
+    /// Largest ratio with advantages of at least 0, where a controller moves it (last).
+    pub bound_pos_high: Option<f64>,
+    /// Smallest ratio with negative advantages, where a controller moves it (last).
+    pub bound_neg_low: Option<f64>,
+    /// Largest ratio with negative advantages, where a controller moves it (last).
+    pub bound_neg_high: Option<f64>,
+    /// Mean of value minus value target before anything is learned from the batch (mean).
+    pub value_bias: Option<f64>,
+    /// Least advantage (least).
+    pub advantage_min: Option<f64>,
+    /// Greatest advantage (greatest).
+    pub advantage_max: Option<f64>,
+    /// Fraction of the groups, dropped ones included, whose members all had the same reward; only where answers are
+    /// compared within their group (mean, weighted by groups).
+    pub zero_variance_fraction: Option<f64>,
+    /// Norm of the gradient of the token embedding before clipping, of the head too where the two are tied (mean).
+    pub gradient_norm_embedding: Option<f64>,
+    /// The same of attention (mean).
+    pub gradient_norm_attention: Option<f64>,
+    /// The same of feed-forward networks or experts (mean).
+    pub gradient_norm_feed_forward: Option<f64>,
+    /// The same of routers (mean).
+    pub gradient_norm_router: Option<f64>,
+    /// The same of norms (mean).
+    pub gradient_norm_norm: Option<f64>,
+    /// The same of a head for the vocabulary of its own (mean).
+    pub gradient_norm_head: Option<f64>,
+    /// The same of a value head on the policy's layers (mean).
+    pub gradient_norm_value_head: Option<f64>,
+    /// Tokens after the prompts by what became of them in each pass over a batch: learned from, or left out for a reason
+    /// (sum).
+    pub token_fates: TokenFates,
 }
 
 impl TokenRecord {
     /// Counts `tokens` tokens consumed `lag` updates after they were sampled.
     pub fn add_lag(&mut self, lag: u64, tokens: u64) {
         count_lag((&mut self.lag, &mut self.lag_mean, &mut self.lag_max), lag, tokens);
+    }
+
+    /// Fraction of the model's tokens in consumed answers that were learned from; `None` without any.
+    #[must_use]
+    pub fn learned_fraction(&self) -> Option<f64> {
+        let own = self.token_fates.total() - self.token_fates.get(TokenFate::Observation);
+        (own > 0).then(|| self.token_fates.get(TokenFate::Learned) as f64 / own as f64)
     }
 }
 
@@ -270,6 +328,30 @@ impl Record for TokenRecord {
             advantage_std: of.mean(|r| r.advantage_std),
             log_prob_difference: of.greatest(|r| r.log_prob_difference),
             kept_kv_log_prob_difference: of.greatest(|r| r.kept_kv_log_prob_difference),
+            ratio_min: of.least(|r| r.ratio_min),
+            dual_clip_fraction: of.mean(|r| r.dual_clip_fraction),
+            masked_fraction_low: of.mean(|r| r.masked_fraction_low),
+            masked_fraction_high: of.mean(|r| r.masked_fraction_high),
+            weight_mean: of.mean(|r| r.weight_mean),
+            weight_clamped_fraction: of.mean(|r| r.weight_clamped_fraction),
+            pair_margin_mean: of.mean(|r| r.pair_margin_mean),
+            pair_accuracy: of.mean(|r| r.pair_accuracy),
+            bound_pos_low: of.last(|r| r.bound_pos_low),
+            bound_pos_high: of.last(|r| r.bound_pos_high),
+            bound_neg_low: of.last(|r| r.bound_neg_low),
+            bound_neg_high: of.last(|r| r.bound_neg_high),
+            value_bias: of.mean(|r| r.value_bias),
+            advantage_min: of.least(|r| r.advantage_min),
+            advantage_max: of.greatest(|r| r.advantage_max),
+            zero_variance_fraction: of.weighted_mean(|r| r.zero_variance_fraction, |r| r.groups as f64),
+            gradient_norm_embedding: of.mean(|r| r.gradient_norm_embedding),
+            gradient_norm_attention: of.mean(|r| r.gradient_norm_attention),
+            gradient_norm_feed_forward: of.mean(|r| r.gradient_norm_feed_forward),
+            gradient_norm_router: of.mean(|r| r.gradient_norm_router),
+            gradient_norm_norm: of.mean(|r| r.gradient_norm_norm),
+            gradient_norm_head: of.mean(|r| r.gradient_norm_head),
+            gradient_norm_value_head: of.mean(|r| r.gradient_norm_value_head),
+            token_fates: of.fates(|r| &r.token_fates),
         })
     }
 
@@ -329,77 +411,34 @@ impl Record for TokenRecord {
             ("time/update_seconds", Some(self.update_seconds)),
             ("time/starved_seconds", Some(self.starved_seconds)),
             ("time/blocked_seconds", Some(self.blocked_seconds)),
+            ("policy/ratio_min", self.ratio_min),
+            ("policy/dual_clip_fraction", self.dual_clip_fraction),
+            ("policy/masked_fraction_low", self.masked_fraction_low),
+            ("policy/masked_fraction_high", self.masked_fraction_high),
+            ("policy/weight_mean", self.weight_mean),
+            ("policy/weight_clamped_fraction", self.weight_clamped_fraction),
+            ("policy/pair_margin_mean", self.pair_margin_mean),
+            ("policy/pair_accuracy", self.pair_accuracy),
+            ("bounds/pos_low", self.bound_pos_low),
+            ("bounds/pos_high", self.bound_pos_high),
+            ("bounds/neg_low", self.bound_neg_low),
+            ("bounds/neg_high", self.bound_neg_high),
+            ("value/bias", self.value_bias),
+            ("advantage/min", self.advantage_min),
+            ("advantage/max", self.advantage_max),
+            ("reward/zero_variance_fraction", self.zero_variance_fraction),
+            ("optimiser/gradient_norm_embedding", self.gradient_norm_embedding),
+            ("optimiser/gradient_norm_attention", self.gradient_norm_attention),
+            ("optimiser/gradient_norm_feed_forward", self.gradient_norm_feed_forward),
+            ("optimiser/gradient_norm_router", self.gradient_norm_router),
+            ("optimiser/gradient_norm_norm", self.gradient_norm_norm),
+            ("optimiser/gradient_norm_head", self.gradient_norm_head),
+            ("optimiser/gradient_norm_value_head", self.gradient_norm_value_head),
+            ("tokens/learned_fraction", self.learned_fraction()),
         ])
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::telemetry::MetricsLine;
-
-    #[test]
-    fn rewards_and_lengths_are_merged_in_proportion_to_their_trajectories() {
-        let mut first = TokenRecord {
-            update: 1,
-            trajectories: 8,
-            groups: 2,
-            reward_mean: Some(0.25),
-            solved: Some(0.0),
-            response_length_max: Some(90),
-            ratio_max: Some(3.0),
-            policy_loss: Some(1.0),
-            ..Default::default()
-        };
-        first.add_lag(0, 300);
-        let mut second = TokenRecord {
-            update: 2,
-            trajectories: 24,
-            groups: 6,
-            reward_mean: Some(0.75),
-            solved: Some(1.0),
-            response_length_max: Some(70),
-            ratio_max: Some(1.5),
-            policy_loss: Some(3.0),
-            ..Default::default()
-        };
-        second.add_lag(2, 100);
-        let merged = TokenRecord::merge(&[first, second]).unwrap();
-        assert_eq!((merged.trajectories, merged.groups), (32, 8));
-        assert_eq!((merged.reward_mean, merged.solved), (Some(0.625), Some(0.75)));
-        assert_eq!((merged.response_length_max, merged.ratio_max), (Some(90), Some(3.0)));
-        assert_eq!((merged.policy_loss, merged.warmup_loss), (Some(2.0), None));
-        assert_eq!((merged.lag_mean, merged.lag_max), (Some(0.5), Some(2)));
-    }
-
-    #[test]
-    fn a_line_names_its_rate_in_tokens_and_reads_back() {
-        let record = TokenRecord { update: 7, tokens: 900, solved: Some(0.5), ..Default::default() };
-        let line = MetricsLine { record, merged_updates: 2, per_second: Some(450.0) };
-        let json = line.to_json();
-        assert!(json.starts_with("{\"update\":7,\"tokens\":900,"), "{json}");
-        assert!(json.ends_with("\"merged_updates\":2,\"tokens_per_second\":450.0}"), "{json}");
-        assert!(!json.contains("null") && !json.contains("warmup_loss"), "{json}");
-        assert_eq!(serde_json::from_str::<MetricsLine<TokenRecord>>(&json).unwrap(), line);
-    }
-
-    #[test]
-    fn everything_that_depends_on_the_clock_is_named_so_and_left_out_of_checkpoints() {
-        let mut fields = serde_json::to_value(TokenRecord::default()).unwrap();
-        for (name, value) in fields.as_object_mut().unwrap() {
-            if name.ends_with("_seconds") {
-                *value = 1.5.into();
-            }
-        }
-        let record: TokenRecord = serde_json::from_value(fields).unwrap();
-        assert_eq!((record.generate_seconds, record.queue_wait_seconds), (1.5, Some(1.5)));
-        assert_eq!(record.without_clock(), TokenRecord::default());
-    }
-
-    #[test]
-    fn a_warm_up_update_shows_its_loss_and_no_reward() {
-        let record = TokenRecord { update: 1, warmup_loss: Some(2.5), ..Default::default() };
-        let tags: Vec<_> = record.scalars().into_iter().map(|(tag, _)| tag).collect();
-        assert!(tags.contains(&"loss/warmup") && !tags.contains(&"reward/mean"), "{tags:?}");
-    }
-}
+#[path = "token_record_tests.rs"]
+mod tests;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::summary::{RunOutcome, read_summary, write_summary};
 use super::{TelemetryError, TokenLedger};
+use crate::trajectory::TokenFates;
 
 /// The content of `summary.json` of a token run. Every field is always written, `eval_initial` and `eval_mean`
 /// only where an evaluation ran, `explained_variance_initial` only where there are values; a mean of nothing is null.
@@ -62,6 +63,10 @@ pub struct TokenSummary {
     /// Problems that could not be read, such as bad lines of a dataset that are to be left out.
     #[serde(default)]
     pub skipped_problems: u64,
+    /// What updates made of the consumed tokens, a token counting once in each pass over its batch: learned from, or left
+    /// out for a reason.
+    #[serde(default)]
+    pub token_fates: TokenFates,
     /// What became of every trajectory and token.
     pub ledger: TokenLedger,
     /// Restarts by kind of actor; kinds that never restarted may be absent.
@@ -123,6 +128,7 @@ pub(super) mod tests {
             ungraded_groups: 0,
             too_long_prompts: 0,
             skipped_problems: 0,
+            token_fates: TokenFates::default(),
             ledger: ledger.into(),
             restarts: BTreeMap::from([("grading".into(), 1)]),
         }
@@ -155,6 +161,7 @@ pub(super) mod tests {
             "explained_variance_initial",
             "lag_mean",
             "lag_max",
+            "token_fates",
             "ledger",
             "restarts",
         ] {

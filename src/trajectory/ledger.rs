@@ -17,7 +17,7 @@ pub enum DropReason {
     Stale,
     /// The update's loss or gradient was not finite.
     NonFinite,
-    /// Nothing of the batch was left after masking.
+    /// Nothing of the batch, or of a group, was left after masking.
     Masked,
     /// The environment showed a non-finite or misshapen observation or reward.
     BadEnv,

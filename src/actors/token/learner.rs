@@ -27,7 +27,7 @@ use crate::actors::role::{Role, RoleError, Turn};
 use crate::codec::CheckpointStore;
 use crate::learner::LearnerError;
 use crate::learner::schedule::Progress;
-use crate::learner::token::{LearningRates, TokenLearner, TokenOutcome};
+use crate::learner::token::{LearningRates, TokenLearner, TokenLearnerConfig, TokenOutcome};
 use crate::telemetry::{SampleWriter, TokenRecord};
 use crate::trajectory::{DropReason, Group, Version};
 
@@ -71,6 +71,8 @@ pub struct TokenLearnerRole {
     /// Published versions that trajectories may be checked under, newest first.
     versions: VecDeque<Arc<Published>>,
     record: TokenRecord,
+    /// Groups of the batch in hand whose answers were all alike, where answers are compared.
+    alike: Option<u64>,
     /// Totals at the last report, from which a record's shares are told.
     seen: Totals,
     last_checkpoint: (Version, Instant),
@@ -99,6 +101,7 @@ impl TokenLearnerRole {
             interrupt: parts.interrupt,
             versions,
             record: TokenRecord::default(),
+            alike: None,
             seen: Totals::default(),
             last_checkpoint,
             complete: None,
@@ -217,7 +220,7 @@ impl TokenLearnerRole {
 
     /// Draws groups until the batch is complete.
     fn fill(&mut self, patience: Duration) -> bool {
-        let (prompts, max_lag) = (self.run.config.learner.prompts, self.run.config.learner.max_lag);
+        let TokenLearnerConfig { prompts, max_lag, max_token_age, .. } = self.run.config.learner;
         while self.batch.len() < prompts {
             let since = Instant::now();
             let drawn = match self.carried.pop_front() {
@@ -228,8 +231,15 @@ impl TokenLearnerRole {
             let Some((ready, waited)) = drawn else { return false };
             let version = self.learner.version();
             let oldest = ready.group.oldest_version().unwrap_or(version);
-            if max_lag.is_some_and(|most| version.lag_of(oldest) > most) {
-                ready.discard(DropReason::Stale);
+            let newest = ready.group.newest_version().unwrap_or(version);
+            let beyond = |most: Option<u64>, of: Version| most.is_some_and(|most| version.lag_of(of) > most);
+            let refused = if beyond(max_lag, oldest) {
+                Some(DropReason::Stale)
+            } else {
+                beyond(max_token_age, newest).then_some(DropReason::Masked)
+            };
+            if let Some(reason) = refused {
+                ready.discard(reason);
                 self.run.plane.discarded(1);
                 continue;
             }

@@ -21,6 +21,7 @@ use crate::telemetry::{
     MetricsServer, Progress, RunOutcome, StatusBoard, TokenMetrics, TokenRunStatus, TokenSummary,
     write_report,
 };
+use crate::trajectory::TokenFates;
 
 /// Trains until a stop condition, a signal or a failure; the summary is also in the run directory. A run that failed
 /// after it started is an `Ok` with that status.
@@ -110,6 +111,7 @@ fn conclude(
         ungraded_groups: run.plane.counts().ungraded,
         too_long_prompts: run.plane.counts().too_long,
         skipped_problems: run.task.skipped(),
+        token_fates: TokenFates::default(),
         ledger: run.ledger.snapshot().into(),
         restarts: run.restarts(),
     };
@@ -122,6 +124,7 @@ fn conclude(
         summary.reward_mean = role.journal().rewards.mean();
         summary.lag_mean = role.journal().lags.mean();
         summary.lag_max = role.journal().lags.max;
+        summary.token_fates = role.journal().token_fates.clone();
         summary.warmup_updates = role.journal().warmup;
         summary.eval_initial = role.journal().initial_evaluation;
         summary.eval_mean = role.journal().rewards.evaluation();

@@ -19,6 +19,7 @@ pub mod advantage;
 mod aggregate;
 mod applied;
 mod batch;
+mod bound_control;
 mod critic;
 mod diagnostics;
 mod error;
@@ -36,6 +37,7 @@ mod value_loss;
 pub use aggregate::{Aggregation, Denominators, Totals};
 pub use applied::TokenApplied;
 pub use batch::{Needs, Shape, TokenBatch};
+pub use bound_control::{BoundControlConfig, FourBounds};
 pub use critic::Critic;
 pub use diagnostics::{Diagnostics, Figure};
 pub use error::TokenLossError;
@@ -44,9 +46,9 @@ pub use loss::{TokenLoss, TokenLossConfig, pair_margins, token_loss};
 pub use objective::{
     BestOfNConfig, CapMode, CispoConfig, DapoConfig, DecoupledPpoConfig, DisConfig, DrGrpoConfig,
     FourBoundConfig, GrpoConfig, GspoConfig, IcepopConfig, Interval, IpoConfig, K3Config, K15Config,
-    K25Config, LagMaskConfig, MopdConfig, OnlineDpoConfig, OpsmConfig, Outside, ReinforceConfig, RlooConfig,
-    SapoConfig, TOKEN_OBJECTIVES, TisConfig, TokenObjectiveConfig, TokenObjectiveEntry, TokenPpoConfig,
-    ToprConfig, WeightLevel,
+    K25Config, LagMaskConfig, MopdConfig, OnlineDpoConfig, OpsmConfig, Outside, ProximalPolicy,
+    ReinforceConfig, RlooConfig, SapoConfig, TOKEN_OBJECTIVES, TisConfig, TokenObjectiveConfig,
+    TokenObjectiveEntry, TokenPpoConfig, ToprConfig, WeightLevel,
 };
 pub use pairs::Pair;
 pub use pretraining::{ValueFit, ValuePretraining};

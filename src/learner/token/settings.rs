@@ -172,6 +172,9 @@ pub struct TokenLearnerConfig {
     pub drop_zero_variance: bool,
     /// Leave answers that were cut off out of the loss.
     pub mask_truncated: bool,
+    /// Leave tokens that were sampled more than this many updates ago out of the loss, denominators included; the rest of
+    /// their answer stays. Groups without a younger token are dropped. Absent: no bound.
+    pub max_token_age: Option<u64>,
     /// Groups with a token older than this many updates are dropped and sampled anew. Absent: no bound.
     pub max_lag: Option<u64>,
     /// Learn from every batch exactly this many updates late, for studies. Absent: as the schedule has it.
@@ -206,6 +209,7 @@ impl Default for TokenLearnerConfig {
             checkpointing: Checkpointing::default(),
             drop_zero_variance: false,
             mask_truncated: false,
+            max_token_age: None,
             max_lag: None,
             forced_lag: None,
             replay_experts: false,

@@ -31,14 +31,14 @@ use super::Needs;
 use super::advantage::{PassRates, RewardBaseline, TokenAdvantageConfig};
 use super::applied::{Tally, TokenApplied};
 use super::critic::Critic;
-use super::flat::Flat;
+use super::flat::{Flat, LossMask};
 use super::group_rewards::{GroupRewards, RewardFigures};
 use super::settings::TokenLearnerConfig;
 use crate::learner::LearnerError;
-use crate::learner::optimizer::{Optimizer, OptimizerError};
+use crate::learner::optimizer::{Optimizer, OptimizerError, StepReport};
 use crate::ops::with_threads;
 use crate::policy::{
-    Decoder, Gradients, NamePatterns, Packing, Parameters, ScoreGradients, Scores, TrainingPass,
+    BlockNorms, Decoder, Gradients, NamePatterns, Packing, Parameters, ScoreGradients, Scores, TrainingPass,
 };
 use crate::random::{Stream, draw};
 use crate::trajectory::{Group, Version};
@@ -98,7 +98,7 @@ impl TokenLearner {
     /// # Errors
     /// When a setting is out of range or memory is short.
     pub fn new(
-        config: TokenLearnerConfig,
+        mut config: TokenLearnerConfig,
         seed: u64,
         decoder: Arc<Decoder>,
         parameters: &Parameters,
@@ -116,6 +116,11 @@ impl TokenLearner {
         if let (TokenAdvantageConfig::Reinforce(settings), None) = (&config.advantage, &state.baseline) {
             state.baseline = Some(RewardBaseline::new(settings.baseline)?);
         }
+        // A controller that was turned off, on or another way since the checkpoint counts as it is now.
+        let objective = &mut config.loss.objective;
+        let (control, kept) = (objective.bound_control(), state.bounds);
+        state.bounds = control.map(|(control, begin)| kept.map_or(begin, |bounds| control.limited(bounds)));
+        state.bounds.into_iter().for_each(|bounds| objective.set_bounds(bounds));
         Ok(Self {
             config,
             seed,
@@ -269,12 +274,23 @@ impl TokenLearner {
         let outcome = with_threads(&threads, || self.attempt(groups, rates, poison, abandon))?;
         match outcome {
             Ok(tally) => {
+                self.control_bounds(&tally);
                 self.state.version = self.state.version.next();
                 self.state.value_only += u64::from(tally.value_only);
                 self.state.skips_in_a_row = 0;
                 Ok(TokenOutcome::Applied(Box::new(tally.applied())))
             }
             Err(stopped) => self.stopped(stopped),
+        }
+    }
+
+    /// Moves the bounds of the next update by the entropy of this one, where a controller does that.
+    fn control_bounds(&mut self, tally: &Tally) {
+        let objective = &mut self.config.loss.objective;
+        if let (Some((control, bounds)), Some(entropy)) = (objective.bound_control(), tally.entropy()) {
+            let next = control.next(bounds, entropy);
+            objective.set_bounds(next);
+            self.state.bounds = Some(next);
         }
     }
 
@@ -299,7 +315,12 @@ impl TokenLearner {
         abandon: &(dyn Fn() -> bool + Sync),
     ) -> Attempt<Tally> {
         self.begin_critic()?;
-        let mut flat = Flat::new(groups, self.config.mask_truncated);
+        let mask = LossMask {
+            without_truncated: self.config.mask_truncated,
+            max_token_age: self.config.max_token_age,
+            version: self.state.version,
+        };
+        let mut flat = Flat::new(groups, mask);
         let rewards = self.group_rewards(groups)?;
         flat.rewards = rewards.iter().flat_map(GroupRewards::rewards).collect();
         let mut figures = RewardFigures::default();
@@ -328,7 +349,9 @@ impl TokenLearner {
         tally: &mut Tally,
     ) -> Attempt<()> {
         let (epochs, parts) = (self.config.epochs, self.config.minibatches.min(groups.len()));
+        tally.bounds = self.state.bounds;
         for epoch in 0..epochs {
+            tally.leave_out(&flat.left_out);
             let order = self.order(groups.len(), parts, epoch as u32, POLICY_ORDER);
             for (index, part) in order.iter().enumerate() {
                 // After the first step there is no way back.
@@ -367,11 +390,14 @@ impl TokenLearner {
     fn descend(&mut self, tally: &mut Tally, learning_rate: f64, poison: bool) -> Attempt<()> {
         let (loss, most) = (tally.loss, self.config.clip_norm);
         let outcome = descend(&mut self.optimizer, &self.gradients, loss, learning_rate, most, poison)?;
-        Ok(outcome.map(|gradient_norm| tally.gradient_norm = gradient_norm))
+        Ok(outcome.map(|step| {
+            tally.block_norms = BlockNorms::new(self.optimizer.names().zip(step.squares));
+            tally.gradient_norm = step.gradient_norm;
+        }))
     }
 }
 
-/// One optimiser step with gradients that were summed up; gives their norm before clipping to `most`. A loss or gradient
+/// One optimiser step with gradients that were summed up; tells their norms before clipping to `most`. A loss or gradient
 /// that is not finite changes nothing.
 pub(super) fn descend(
     optimizer: &mut Optimizer,
@@ -380,7 +406,7 @@ pub(super) fn descend(
     learning_rate: f64,
     most: Option<f64>,
     poison: bool,
-) -> Attempt<f64> {
+) -> Attempt<StepReport> {
     if !loss.is_finite() {
         return Ok(Err(Stopped::NotFinite("the loss".into())));
     }
@@ -389,7 +415,7 @@ pub(super) fn descend(
         *first = first.affine(f64::NAN, 0.0)?;
     }
     match optimizer.step_with(&gradients, learning_rate, most.unwrap_or(f64::INFINITY)) {
-        Ok(report) => Ok(Ok(report.gradient_norm)),
+        Ok(report) => Ok(Ok(report)),
         Err(OptimizerError::NonFiniteGradient { name }) => {
             Ok(Err(Stopped::NotFinite(format!("the gradient of {name}"))))
         }

@@ -8,6 +8,7 @@ use prometheus::{Counter, GaugeVec, Histogram, IntCounter, IntCounterVec};
 
 use super::label_set::LabelSet;
 use super::learner::{LearnerMetrics, UpdateGauge};
+use super::learning::LearningMetrics;
 use super::ledger::LedgerMetrics;
 use super::queue::QueueMetrics;
 use super::system::{ProcessMetrics, RoleMetrics, declare_build_info};
@@ -110,6 +111,7 @@ pub struct TokenMetrics {
     /// The queue of trajectories, and their lag.
     pub queue: QueueMetrics,
     learner: LearnerMetrics<TokenRecord>,
+    learning: LearningMetrics,
     group_grading_errors: IntCounterVec,
     zero_variance_groups: IntCounter,
     rubric: Rubric,
@@ -261,6 +263,7 @@ impl TokenMetrics {
                 &UPDATE_GAUGES,
                 &LONG_SECOND_BUCKETS,
             ),
+            learning: LearningMetrics::declare(&mut r),
             zero_variance_groups: r.counter(
                 "zero_variance_groups_total",
                 "Groups whose members all had the same reward, from which nothing can be learned.",
@@ -322,6 +325,7 @@ impl TokenMetrics {
     /// Shows one learner update: its counters are added, its values shown, absent values leave what was shown.
     pub fn record_update(&self, record: &TokenRecord) {
         self.learner.record(record);
+        self.learning.record(record);
         self.zero_variance_groups.inc_by(record.zero_variance_groups);
         self.rubric.record(record);
     }

@@ -159,6 +159,14 @@ fn learner(lines: &[Line]) -> String {
         one("KL from the reference", "nats", |r| r.reference_kl),
         one("Gradient norm", "before clipping", |r| r.gradient_norm),
         small(
+            "Gradient of blocks",
+            "norm before clipping",
+            &[
+                ("attention", Mark::Line, |r| r.gradient_norm_attention),
+                ("feed-forward", Mark::FaintLine, |r| r.gradient_norm_feed_forward),
+            ],
+        ),
+        small(
             "Ratios clipped",
             "fraction",
             &[
@@ -166,8 +174,27 @@ fn learner(lines: &[Line]) -> String {
                 ("low", Mark::FaintLine, |r| r.clip_fraction_low),
             ],
         ),
-        one("Greatest ratio", "", |r| r.ratio_max),
-        one("Tokens masked", "fraction", |r| r.masked_fraction),
+        small(
+            "Ratio extremes",
+            "",
+            &[("greatest", Mark::Line, |r| r.ratio_max), ("least", Mark::FaintLine, |r| r.ratio_min)],
+        ),
+        small(
+            "Ratio bounds",
+            "largest ratio by sign of advantage",
+            &[
+                ("positive", Mark::Line, |r| r.bound_pos_high),
+                ("negative", Mark::FaintLine, |r| r.bound_neg_high),
+            ],
+        ),
+        small(
+            "Tokens masked",
+            "fraction",
+            &[
+                ("off policy", Mark::Line, |r| r.masked_fraction),
+                ("all reasons", Mark::FaintLine, |r| r.learned_fraction().map(|learned| 1.0 - learned)),
+            ],
+        ),
         small(
             "Log-prob difference",
             "nats, greatest",
@@ -197,7 +224,14 @@ fn learner(lines: &[Line]) -> String {
                 ("GAR factor", Mark::FaintLine, |r| r.gar_lambda_mean),
             ],
         ),
-        one("Explained variance", "of value targets", |r| r.explained_variance),
+        small(
+            "Critic",
+            "of value targets",
+            &[
+                ("explained variance", Mark::Line, |r| r.explained_variance),
+                ("bias", Mark::FaintLine, |r| r.value_bias),
+            ],
+        ),
         one("Learning rate", "", |r| r.learning_rate),
     ]
     .concat()

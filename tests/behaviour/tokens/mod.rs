@@ -6,6 +6,7 @@ mod command_line;
 mod critic;
 mod endings;
 mod exactness;
+mod learning;
 mod options;
 mod refusals;
 mod reward_model;

@@ -5,6 +5,7 @@ use crate::actors::role::RoleError;
 use crate::actors::token::plane::GroupCounts;
 use crate::actors::token::run::{TokenFigures, TokenRun};
 use crate::learner::token::{Figure, TokenApplied};
+use crate::policy::BlockKind;
 use crate::telemetry::Sample;
 use crate::trajectory::{Group, Trajectory, Version};
 
@@ -67,19 +68,55 @@ impl TokenLearnerRole {
         record.approx_kl = applied.figure(Figure::KlK3);
         record.gradient_norm = (!applied.value_only).then_some(applied.gradient_norm);
         record.value_gradient_norm = applied.value_gradient_norm;
-        record.ratio_mean = applied.figure(Figure::RatioMean);
-        record.ratio_max = applied.ratio_max;
-        record.clip_fraction_low = applied.figure(Figure::ClipFracLow);
-        record.clip_fraction_high = applied.figure(Figure::ClipFracHigh);
-        record.masked_fraction = applied.figure(Figure::MaskedFrac);
         record.explained_variance = applied.explained_variance;
         record.explained_variance_updated = applied.explained_variance_updated;
+        record.value_bias = applied.value_bias;
         if !applied.value_only && !self.journal.policy_updated {
             self.journal.policy_updated = true;
             self.journal.initial_explained_variance = applied.explained_variance;
         }
         record.advantage_mean = applied.advantage_mean;
         record.advantage_std = applied.advantage_deviation;
+        record.advantage_min = applied.advantages.map(|(least, _)| least);
+        record.advantage_max = applied.advantages.map(|(_, greatest)| greatest);
+        self.journal.token_fates.merge(&applied.fates);
+        self.describe_off_policy(applied);
+        self.describe_gradient(applied);
+    }
+
+    /// How far from the sampling policy the tokens were, and what the objective made of that.
+    fn describe_off_policy(&mut self, applied: &TokenApplied) {
+        let record = &mut self.record;
+        record.ratio_mean = applied.figure(Figure::RatioMean);
+        record.ratio_min = applied.ratios.map(|(least, _)| least);
+        record.ratio_max = applied.ratios.map(|(_, greatest)| greatest);
+        record.clip_fraction_low = applied.figure(Figure::ClipFracLow);
+        record.clip_fraction_high = applied.figure(Figure::ClipFracHigh);
+        record.dual_clip_fraction = applied.figure(Figure::DualClipFrac);
+        record.masked_fraction = applied.figure(Figure::MaskedFrac);
+        record.masked_fraction_low = applied.figure(Figure::MaskedFracLow);
+        record.masked_fraction_high = applied.figure(Figure::MaskedFracHigh);
+        record.weight_mean = applied.figure(Figure::WeightMeanRaw);
+        record.weight_clamped_fraction = applied.figure(Figure::WeightClampedFrac);
+        record.pair_margin_mean = applied.figure(Figure::MarginMean);
+        record.pair_accuracy = applied.figure(Figure::Accuracy);
+        record.bound_pos_low = applied.bounds.map(|bounds| bounds.pos_low);
+        record.bound_pos_high = applied.bounds.map(|bounds| bounds.pos_high);
+        record.bound_neg_low = applied.bounds.map(|bounds| bounds.neg_low);
+        record.bound_neg_high = applied.bounds.map(|bounds| bounds.neg_high);
+        record.token_fates = applied.fates.clone();
+    }
+
+    /// Norms of the gradient, as a whole and by kind of block.
+    fn describe_gradient(&mut self, applied: &TokenApplied) {
+        let (record, norms) = (&mut self.record, &applied.block_norms);
+        record.gradient_norm_embedding = norms.get(BlockKind::Embedding);
+        record.gradient_norm_attention = norms.get(BlockKind::Attention);
+        record.gradient_norm_feed_forward = norms.get(BlockKind::FeedForward);
+        record.gradient_norm_router = norms.get(BlockKind::Router);
+        record.gradient_norm_norm = norms.get(BlockKind::Norm);
+        record.gradient_norm_head = norms.get(BlockKind::Head);
+        record.gradient_norm_value_head = norms.get(BlockKind::ValueHead);
     }
 
     /// What rubric and shaping did; nothing is told of what is not set.
@@ -100,6 +137,7 @@ impl TokenLearnerRole {
         let rates = &self.learner.state().pass_rates;
         record.pass_rate = rates.mean();
         rates.iter().for_each(|(source, rate)| self.run.metrics.record_pass_rate(source, rate));
+        self.alike = config.advantage.is_group_relative().then_some(found.alike_groups);
     }
 
     pub(super) fn note_lag(&mut self, group: &Group, version: Version) {
@@ -160,6 +198,11 @@ impl TokenLearnerRole {
         let now = Totals::of(&self.run);
         let before = std::mem::replace(&mut self.seen, now);
         record.zero_variance_groups = now.groups.zero_variance - before.groups.zero_variance;
+        // Of those that were dropped, and of those that were not.
+        let (dropped, alike) = (record.zero_variance_groups, self.alike.take());
+        record.zero_variance_fraction = alike
+            .filter(|_| record.groups + dropped > 0)
+            .map(|alike| (alike + dropped) as f64 / (record.groups + dropped) as f64);
         record.grading_errors = now.groups.grading_errors - before.groups.grading_errors;
         record.group_grading_errors = now.groups.group_grading_errors - before.groups.group_grading_errors;
         record.generate_seconds = now.generate_seconds - before.generate_seconds;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::learner::token::FourBounds;
 use crate::learner::token::advantage::{PassRates, RewardBaseline};
 use crate::trajectory::Version;
 
@@ -16,6 +17,8 @@ pub struct TokenLearnerState {
     pub baseline: Option<RewardBaseline>,
     /// Pass rates of the problems' sources that the last update went by, where the advantage has a rubric.
     pub pass_rates: PassRates,
+    /// Bounds of the ratio, where a controller moves them.
+    pub bounds: Option<FourBounds>,
     /// Of the updates, those that changed the value function alone.
     pub value_only: u64,
 }
