@@ -73,7 +73,8 @@ impl Demonstrations {
     fn demonstration(&self, epoch: u32, index: u32) -> Result<Option<Group>, String> {
         let text = |error: &dyn std::fmt::Display| format!("demonstration of problem {index}: {error}");
         let problem = self.task.problem(Split::Train, index).map_err(|e| text(&e))?;
-        let problem = Arc::new(at_effort(problem, &self.efforts, index as usize));
+        let problem =
+            Arc::new(at_effort(problem, &self.efforts, self.task.place(Split::Train, index) as usize));
         let prompt = prompt_ids(&self.tokenizer, &problem).map_err(|e| text(&e))?;
         let id = TrajectoryId { epoch, prompt: index, ..TrajectoryId::default() };
         let mut trajectory = Trajectory::new(id, prompt.into());
