@@ -8,6 +8,7 @@ mod exactness;
 mod refusals;
 mod reward_model;
 mod rewards;
+mod teachers;
 mod trained;
 
 use std::path::Path;
