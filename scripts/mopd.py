@@ -4,7 +4,8 @@
 usage: scripts/mopd.py [--binary PATH] [--seeds 1,2,3] [--work DIR] [--table]
 
 For each seed, with configs/studies/mopd.toml:
-  start     learns from demonstrations of all domains, which show all, some or none of their work at any effort
+  start     learns from demonstrations of all domains, which show all, some or none of their work at any effort, and takes
+            a first small step of reinforcement learning
   sums, products, extremes
             an expert for each domain: reinforcement learning from the start, on that domain alone
   student   learns from the start by `mopd` on all domains, each answer taught by its domain's expert
@@ -53,8 +54,8 @@ def settings(stage, folder):
     """What a run has beside the configuration."""
     if stage == "start":
         shown = [{**part, "options": {**part["options"], **style}} for part in PARTS.values() for style in STYLES]
-        warmup = toml({"updates": 1500, "batch": 128, "learning_rate": 4e-3})
-        return [mixture(shown), f"warmup={warmup}", "stop.updates=0"]
+        warmup = toml({"updates": 600, "batch": 128, "learning_rate": 4e-3})
+        return [mixture(shown), f"warmup={warmup}", "stop.updates=1"]
     changes = [f"model={toml({'path': str(folder / 'start-model')})}"]
     if stage in PARTS:
         changes += [mixture([PARTS[stage]]), "evaluation.final_problems=600"]

@@ -116,7 +116,7 @@ pub(super) fn build(
         Arc::clone(&task),
         Arc::clone(&model.tokenizer),
         model.decoder.config().context,
-        config.learner.efforts.clone(),
+        config.learner.clone(),
         prompts.clone(),
     );
     let is_new = checkpoint.is_none();
