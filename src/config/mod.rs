@@ -16,6 +16,7 @@ mod sample;
 mod schema;
 mod stop;
 pub mod suggest;
+mod teacher_check;
 mod token;
 mod token_check;
 mod token_reward_check;

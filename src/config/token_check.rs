@@ -177,13 +177,7 @@ impl TokenConfig {
                 "experts that are not recorded cannot be replayed",
             ));
         }
-        if learner.loss.needs().teacher {
-            return Err(refuse(
-                &["learner.loss.objective"],
-                "distillation needs a teacher, which cannot be set yet",
-            ));
-        }
-        Ok(())
+        self.check_teachers()
     }
 
     fn check_schedule(&self) -> Result<(), Contradiction> {
@@ -227,6 +221,7 @@ impl TokenConfig {
             Some(config) => Arc::new(Rewarded::new(task, config).map_err(TrainError::Model)?),
         };
         self.check_parts(&*task)?;
+        self.check_taught(&*task)?;
         Ok(task)
     }
 

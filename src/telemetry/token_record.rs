@@ -113,6 +113,8 @@ pub struct TokenRecord {
     pub value_loss: Option<f64>,
     /// Divergence from the reference policy (nats, mean).
     pub reference_kl: Option<f64>,
+    /// Divergence of the policy from its teachers, estimated on the policy's own tokens (nats, mean).
+    pub teacher_kl: Option<f64>,
     /// Entropy of the policy (nats, mean).
     pub entropy: Option<f64>,
     /// Approximate divergence of the current from the behaviour policy (nats, mean).
@@ -313,6 +315,7 @@ impl Record for TokenRecord {
             policy_loss: of.mean(|r| r.policy_loss),
             value_loss: of.mean(|r| r.value_loss),
             reference_kl: of.mean(|r| r.reference_kl),
+            teacher_kl: of.mean(|r| r.teacher_kl),
             entropy: of.mean(|r| r.entropy),
             approx_kl: of.mean(|r| r.approx_kl),
             gradient_norm: of.mean(|r| r.gradient_norm),
@@ -385,6 +388,7 @@ impl Record for TokenRecord {
             ("policy/entropy", self.entropy),
             ("policy/approx_kl", self.approx_kl),
             ("policy/reference_kl", self.reference_kl),
+            ("policy/teacher_kl", self.teacher_kl),
             ("policy/ratio_mean", self.ratio_mean),
             ("policy/ratio_max", self.ratio_max),
             ("policy/clip_fraction_low", self.clip_fraction_low),

@@ -18,6 +18,7 @@ use super::language_model::LanguageModel;
 use super::learner::{TokenLearnerParts, TokenLearnerRole};
 use super::plane::{Plane, PlaneParts, PlaneSnapshot, ReadyGroup, Tracked};
 use super::run::{TokenRun, TokenRunParts};
+use super::teachers::OpenTeachers;
 use crate::actors::checkpoint::{MAX_STATE_BYTES, files};
 use crate::actors::interrupt::Interrupt;
 use crate::actors::parameter_bus::{ParameterBus, Published};
@@ -95,6 +96,7 @@ pub(super) fn build(
     task: Arc<dyn Task>,
     mut model: LanguageModel,
     critic: Option<ValueFunction>,
+    teachers: OpenTeachers,
     metrics: &Arc<TokenMetrics>,
     run_dir: &RunDir,
     options: &TrainOptions,
@@ -114,14 +116,18 @@ pub(super) fn build(
         Arc::clone(&task),
         Arc::clone(&model.tokenizer),
         model.decoder.config().context,
-        config.learner.efforts.clone(),
+        config.learner.clone(),
         prompts.clone(),
     );
     let is_new = checkpoint.is_none();
-    let (learner, mut state) = match checkpoint {
+    let (mut learner, mut state) = match checkpoint {
         None => fresh(&config, &mut model, critic, &prompts)?,
-        Some(checkpoint) => resumed(&config, &model, critic, checkpoint, run_dir.path())?,
+        Some(checkpoint) => {
+            teachers.check_resumed(run_dir.path())?;
+            resumed(&config, &model, critic, checkpoint, run_dir.path())?
+        }
     };
+    learner.set_teachers(teachers.teachers.clone());
     let older = older.into_iter().map(|(version, tensors)| {
         let parameters = learner.parameters().snapshot_with(tensors).map_err(|error| misfit(&error))?;
         Ok(Arc::new(Published { version, parameters, normalizer: None }))
@@ -132,6 +138,7 @@ pub(super) fn build(
     model.save_description(run_dir.path())?;
     if is_new {
         frozen::write(run_dir.path(), &learner.frozen())?;
+        teachers.write(run_dir.path())?;
     }
 
     let ledger = Ledger::resume(state.ledger.clone());
@@ -396,9 +403,22 @@ pub fn load_token_parameters(
 ) -> Result<(Version, Parameters), TrainError> {
     let checkpoint = load(&CheckpointReader::new(run_dir.join(RunDir::CHECKPOINTS)))?
         .ok_or_else(|| TrainError::Checkpoint(format!("no checkpoint in {}", run_dir.display())))?;
-    let all = checkpoint.parameters.into_iter().chain(frozen::read(run_dir)?).collect();
+    let parameters = adopt_trained(run_dir, model, checkpoint.parameters)?;
+    Ok((checkpoint.state.learner.version, parameters))
+}
+
+/// The parameters that a checkpoint holds, with those of the run that are not trained.
+///
+/// # Errors
+/// When they do not fit the model.
+pub(super) fn adopt_trained(
+    run_dir: &Path,
+    model: &LanguageModel,
+    trained: Vec<(String, Tensor)>,
+) -> Result<Parameters, TrainError> {
+    let all = trained.into_iter().chain(frozen::read(run_dir)?).collect();
     let adopt = || model.decoder.layout().adopt(all, &Device::Cpu)?.to_variables_where(|_| false);
     // Nothing of it is trained here, so that weights are laid out once.
     let (_, parameters) = adopt().map_err(|error| misfit(&error))?;
-    Ok((checkpoint.state.learner.version, parameters))
+    Ok(parameters)
 }

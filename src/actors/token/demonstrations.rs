@@ -1,11 +1,14 @@
 //! What a warm-up imitates: the task's own demonstrations, as trajectories whose every answer token is to be learned.
+//!
+//! What reinforcement learning would punish is not imitated: a demonstration over the budget of the effort that it is
+//! asked at is passed over, so that a task with short and long demonstrations shows each effort those that it may take.
 
 use std::sync::Arc;
 
 use super::conversation::{Conversation, prompt_ids};
 use super::efforts::at_effort;
 use crate::env::task::{Prompts, Split, Task, Turn, respond};
-use crate::learner::token::EffortConfig;
+use crate::learner::token::TokenLearnerConfig;
 use crate::policy::Tokenizer;
 use crate::trajectory::{Finish, Group, Reward, Trajectory, TrajectoryId, Version};
 
@@ -20,7 +23,7 @@ pub struct Demonstrations {
     task: Arc<dyn Task>,
     tokenizer: Arc<Tokenizer>,
     context: usize,
-    efforts: Vec<EffortConfig>,
+    learner: TokenLearnerConfig,
     prompts: Prompts,
     /// The batch that `prompts` stands at.
     next: u64,
@@ -28,16 +31,16 @@ pub struct Demonstrations {
 
 impl Demonstrations {
     /// Demonstrations of a task's problems in the order of `prompts`, each of fewer tokens than the context, asked at the
-    /// efforts in turn.
+    /// efforts of `learner` in turn and within their budgets.
     #[must_use]
     pub fn new(
         task: Arc<dyn Task>,
         tokenizer: Arc<Tokenizer>,
         context: usize,
-        efforts: Vec<EffortConfig>,
+        learner: TokenLearnerConfig,
         prompts: Prompts,
     ) -> Self {
-        Self { task, tokenizer, context, efforts, prompts, next: 0 }
+        Self { task, tokenizer, context, learner, prompts, next: 0 }
     }
 
     /// The n-th batch, one group a demonstration.
@@ -61,9 +64,9 @@ impl Demonstrations {
                 Some(group) => groups.push(group),
                 None if passed_over < MOST_PASSED_OVER => passed_over += 1,
                 None => {
-                    return Err(
-                        "the task demonstrates no answers to warm up with; set warmup.updates = 0".into()
-                    );
+                    return Err("the task demonstrates no answers to warm up with, within their budgets if they have \
+                                some; set warmup.updates = 0"
+                        .into());
                 }
             }
         }
@@ -73,7 +76,8 @@ impl Demonstrations {
     fn demonstration(&self, epoch: u32, index: u32) -> Result<Option<Group>, String> {
         let text = |error: &dyn std::fmt::Display| format!("demonstration of problem {index}: {error}");
         let problem = self.task.problem(Split::Train, index).map_err(|e| text(&e))?;
-        let problem = Arc::new(at_effort(problem, &self.efforts, index as usize));
+        let place = self.task.place(Split::Train, index) as usize;
+        let problem = Arc::new(at_effort(problem, &self.learner.efforts, place));
         let prompt = prompt_ids(&self.tokenizer, &problem).map_err(|e| text(&e))?;
         let id = TrajectoryId { epoch, prompt: index, ..TrajectoryId::default() };
         let mut trajectory = Trajectory::new(id, prompt.into());
@@ -93,7 +97,12 @@ impl Demonstrations {
                 }
             }
         }
-        if trajectory.action_count() == 0 || trajectory.len() > self.context {
+        let tau = self.learner.effort_of(place).map(|effort| effort.tau);
+        let written = trajectory.action_count();
+        if written == 0
+            || trajectory.len() > self.context
+            || self.learner.shaping.is_over_budget(tau, problem.budget(), written as u64)
+        {
             return Ok(None);
         }
         trajectory.finish = Some(Finish::Stop);

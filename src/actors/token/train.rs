@@ -8,6 +8,7 @@ use super::language_model::LanguageModel;
 use super::learner::TokenLearnerRole;
 use super::monitor::TokenMonitor;
 use super::run::TokenRun;
+use super::teachers::OpenTeachers;
 use super::tree::{run_token_serial, token_tree};
 use crate::actors::interrupt::Interrupt;
 use crate::actors::role::Learning;
@@ -38,6 +39,7 @@ pub fn train_tokens(
     let model = LanguageModel::open(&config, &*task)?;
     config.check_model(&model, &*task)?;
     let critic = ValueFunction::open(&config, &model)?;
+    let teachers = OpenTeachers::open(&config, &model)?;
     let metrics = Arc::new(TokenMetrics::new(&config.task.name));
     let board = Arc::new(StatusBoard::default());
     // Before the directory, like all that can refuse to start, so that a port in use leaves nothing behind.
@@ -57,7 +59,7 @@ pub fn train_tokens(
 
     let interrupt = Interrupt::listen();
     let Prepared { run, mut learner, generators } =
-        build(config, task, model, critic, &metrics, &run_dir, options, &interrupt)?;
+        build(config, task, model, critic, teachers, &metrics, &run_dir, options, &interrupt)?;
     let earlier_seconds = learner.wall_seconds();
     let progress = Progress::new(run.config.telemetry.progress);
     let mut monitor = TokenMonitor::new(Arc::clone(&run), progress, Arc::clone(&board), earlier_seconds);
@@ -102,6 +104,7 @@ fn conclude(
         reward_mean: None,
         eval_initial: None,
         eval_mean: None,
+        eval_parts: Vec::new(),
         explained_variance_initial: None,
         lag_mean: None,
         lag_max: 0,
@@ -135,6 +138,8 @@ fn conclude(
             match role.evaluate(problems) {
                 Ok(Some(evaluation)) if evaluation.graded() > 0 => {
                     summary.eval_mean = Some(evaluation.mean());
+                    summary.eval_parts = evaluation.parts();
+                    run.metrics.record_evaluation(&summary.eval_parts);
                 }
                 Ok(_) => {}
                 Err(error) => {

@@ -55,6 +55,7 @@ pub(super) struct Flat {
     pub(super) advantages: Vec<f32>,
     pub(super) proximal: Vec<f32>,
     pub(super) reference: Vec<f32>,
+    pub(super) teacher: Vec<f32>,
     /// The critic's values at the start of the step, and what they should be.
     pub(super) values: Vec<f32>,
     pub(super) value_targets: Vec<f32>,
@@ -134,6 +135,7 @@ impl Flat {
             advantages: known(&self.advantages),
             proximal: known(&self.proximal),
             reference: known(&self.reference),
+            teacher: known(&self.teacher),
             entropies: Some(entropies),
             versions: Some(&self.versions),
             version,
@@ -180,6 +182,7 @@ impl Flat {
             advantages: gather(&self.advantages, &ranges),
             proximal: gather(&self.proximal, &ranges),
             reference: gather(&self.reference, &ranges),
+            teacher: gather(&self.teacher, &ranges),
             values: gather(&self.values, &ranges),
             value_targets: gather(&self.value_targets, &ranges),
             first_rows: Vec::new(),

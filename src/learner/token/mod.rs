@@ -54,9 +54,10 @@ pub use pairs::Pair;
 pub use pretraining::{ValueFit, ValuePretraining};
 pub use reference_kl::{KlEstimator, ReferenceKlConfig, reference_kl_rewards};
 pub use settings::{
-    Compare, CriticConfig, CriticParameters, CriticTrunk, EffortConfig, TokenLearnerConfig, UpdateOrder,
+    Compare, CriticConfig, CriticParameters, CriticTrunk, EffortConfig, TeacherConfig, TokenLearnerConfig,
+    UpdateOrder,
 };
-pub use update::{LearningRates, LogProbDifferences, TokenLearner, TokenLearnerState, TokenOutcome};
+pub use update::{LearningRates, LogProbDifferences, Teacher, TokenLearner, TokenLearnerState, TokenOutcome};
 pub use value_loss::{TokenValueClip, TokenValueLoss, token_value_loss};
 
 #[cfg(test)]

@@ -121,6 +121,39 @@ fn one() -> f64 {
     1.0
 }
 
+/// A frozen language model that teaches the policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TeacherConfig {
+    /// Source of the problems that it teaches; absent: those of all sources that have no teacher of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Name of the effort that it teaches; absent: all efforts that have no teacher of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<String>,
+    /// Directory of a run (its newest checkpoint), a folder of its `checkpoints`, a Hugging Face directory or a GGUF file,
+    /// of the policy's tokens; `~` and `${NAME}` are filled in.
+    pub path: PathBuf,
+}
+
+impl TeacherConfig {
+    /// What it teaches, in words.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        subject(self.source.as_deref(), self.effort.as_deref())
+    }
+}
+
+/// A source and an effort in words.
+pub(in crate::learner) fn subject(source: Option<&str>, effort: Option<&str>) -> String {
+    match (source, effort) {
+        (None, None) => "all sources".into(),
+        (Some(source), None) => format!("source `{source}`"),
+        (None, Some(effort)) => format!("effort `{effort}`"),
+        (Some(source), Some(effort)) => format!("source `{source}` at effort `{effort}`"),
+    }
+}
+
 /// Which answers to a problem are compared with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -144,6 +177,9 @@ pub struct TokenLearnerConfig {
     pub efforts: Vec<EffortConfig>,
     /// What is minimised.
     pub loss: TokenLossConfig,
+    /// Frozen models that an objective distils, each of some sources or efforts; the closest one teaches an answer: of its
+    /// source and effort, else of its source, else of its effort, else of everything.
+    pub teachers: Vec<TeacherConfig>,
     /// What is learned from rewards.
     pub advantage: TokenAdvantageConfig,
     /// Which answers to a problem are compared with each other.
@@ -195,6 +231,7 @@ impl Default for TokenLearnerConfig {
             group_size: 8,
             efforts: Vec::new(),
             loss: TokenLossConfig::default(),
+            teachers: Vec::new(),
             advantage: TokenAdvantageConfig::default(),
             compare: Compare::default(),
             shaping: ShapingConfig::default(),
@@ -243,5 +280,46 @@ impl TokenLearnerConfig {
     #[must_use]
     pub fn effort_of(&self, member: usize) -> Option<&EffortConfig> {
         self.efforts.get(member % self.efforts.len().max(1))
+    }
+
+    /// Which of the teachers teaches answers to problems of a source at an effort; the closest one.
+    #[must_use]
+    pub fn teacher_of(&self, source: &str, effort: Option<&str>) -> Option<usize> {
+        let teaches = |teacher: &TeacherConfig| {
+            teacher.source.as_deref().is_none_or(|own| own == source)
+                && teacher.effort.as_deref().is_none_or(|own| Some(own) == effort)
+        };
+        let closeness = |teacher: &TeacherConfig| (teacher.source.is_some(), teacher.effort.is_some());
+        let found = self.teachers.iter().enumerate().filter(|(_, teacher)| teaches(teacher));
+        found.max_by_key(|(_, teacher)| closeness(teacher)).map(|(index, _)| index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closest_teacher_teaches_and_a_source_counts_more_than_an_effort() {
+        let teacher = |source: Option<&str>, effort: Option<&str>| TeacherConfig {
+            source: source.map(Into::into),
+            effort: effort.map(Into::into),
+            path: PathBuf::new(),
+        };
+        let config = |teachers: Vec<TeacherConfig>| TokenLearnerConfig { teachers, ..Default::default() };
+        let all = config(vec![
+            teacher(None, None),
+            teacher(None, Some("low")),
+            teacher(Some("sums"), None),
+            teacher(Some("sums"), Some("low")),
+        ]);
+        assert_eq!(all.teacher_of("sums", Some("low")), Some(3));
+        assert_eq!(all.teacher_of("sums", Some("high")), Some(2));
+        assert_eq!(all.teacher_of("copy", Some("low")), Some(1));
+        assert_eq!(all.teacher_of("copy", Some("high")), Some(0));
+        assert_eq!(all.teacher_of("copy", None), Some(0));
+        let some = config(vec![teacher(None, Some("low")), teacher(Some("sums"), None)]);
+        assert_eq!(some.teacher_of("sums", Some("low")), Some(1));
+        assert_eq!((some.teacher_of("copy", Some("high")), some.teacher_of("copy", None)), (None, None));
     }
 }

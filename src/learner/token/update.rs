@@ -1,11 +1,11 @@
 //! The token learner: parameters, optimiser state, and the step from a batch of groups to the next version.
 //!
-//! A step, in this order: log-probabilities of the reference policy where something needs them; rewards after rubric and
-//! shaping; values; advantages; log-probabilities at the start of the step where the objective anchors on them; then for
-//! each pass and minibatch its micro-batches forward and backward, and one optimiser step. A critic on the policy's
-//! layers learns in the same optimiser steps. One with a trunk of its own ([`Critic`]) has steps of its own: before the
-//! policy's, with values and advantages made anew in between, or after them (`learner.critic.order`); while it warms up,
-//! it alone learns.
+//! A step, in this order: rewards after rubric and shaping; log-probabilities of teachers and of the reference policy
+//! where something needs them; values; advantages; log-probabilities at the start of the step where the objective
+//! anchors on them; then for each pass and minibatch its micro-batches forward and backward, and one optimiser step. A
+//! critic on the policy's layers learns in the same optimiser steps. One with a trunk of its own ([`Critic`]) has steps
+//! of its own: before the policy's, with values and advantages made anew in between, or after them
+//! (`learner.critic.order`); while it warms up, it alone learns.
 //!
 //! Invariants: a version counts batches, not minibatches; denominators are those of the whole minibatch, so that
 //! micro-batches add up; a loss or gradient that is not finite never reaches the parameters (the update is skipped and
@@ -16,6 +16,7 @@ mod check;
 mod minibatch;
 mod prepare;
 mod state;
+mod teachers;
 mod values;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use rayon::ThreadPool;
 pub use check::LogProbDifferences;
 pub(super) use prepare::estimate;
 pub use state::{LearningRates, TokenLearnerState};
+pub use teachers::Teacher;
 
 use super::Needs;
 use super::advantage::{PassRates, RewardBaseline, TokenAdvantageConfig};
@@ -75,6 +77,8 @@ pub struct TokenLearner {
     gradients: Gradients,
     optimizer: Optimizer,
     reference: Option<Parameters>,
+    /// Those of `config.teachers`, in their order.
+    teachers: Vec<Teacher>,
     /// With a trunk of its own.
     critic: Option<Critic>,
     state: TokenLearnerState,
@@ -132,6 +136,7 @@ impl TokenLearner {
             gradients,
             optimizer,
             reference: None,
+            teachers: Vec::new(),
             critic: None,
             state,
         })

@@ -13,8 +13,8 @@ use super::ledger::LedgerMetrics;
 use super::queue::QueueMetrics;
 use super::system::{ProcessMetrics, RoleMetrics, declare_build_info};
 use super::{Exposition, LONG_SECOND_BUCKETS, Units};
-use crate::telemetry::TokenRecord;
 use crate::telemetry::reference::{CountGauge, CountGaugeVec, Registrar};
+use crate::telemetry::{EvaluationPart, TokenRecord};
 use crate::trajectory::LedgerSnapshot;
 
 const UNITS: Units =
@@ -49,7 +49,7 @@ const REWARD_GAUGES: [UpdateGauge<TokenRecord>; 8] = [
 ];
 
 /// Gauges of the last update.
-const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 24] = [
+const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 25] = [
     ("learning_rate", "Learning rate.", |r| r.learning_rate),
     ("loss", "Total loss.", |r| r.loss),
     ("policy_loss", "Policy-gradient loss.", |r| r.policy_loss),
@@ -58,6 +58,7 @@ const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 24] = [
     ("entropy_nats", "Mean entropy of the policy.", |r| r.entropy),
     ("approx_kl_nats", "Approximate divergence of the current from the behaviour policy.", |r| r.approx_kl),
     ("reference_kl_nats", "Divergence from the reference policy.", |r| r.reference_kl),
+    ("teacher_kl_nats", "Divergence from the teachers.", |r| r.teacher_kl),
     ("gradient_norm", "Norm of the gradient before clipping.", |r| r.gradient_norm),
     ("ratio_mean", "Mean importance ratio.", |r| r.ratio_mean),
     ("ratio_max", "Greatest importance ratio.", |r| r.ratio_max),
@@ -112,6 +113,7 @@ pub struct TokenMetrics {
     pub queue: QueueMetrics,
     learner: LearnerMetrics<TokenRecord>,
     learning: LearningMetrics,
+    evaluation: Evaluation,
     group_grading_errors: IntCounterVec,
     zero_variance_groups: IntCounter,
     rubric: Rubric,
@@ -119,6 +121,31 @@ pub struct TokenMetrics {
     pub roles: RoleMetrics,
     ledger: LedgerMetrics,
     process: ProcessMetrics,
+}
+
+/// What the last evaluation found of each source, at each effort.
+#[derive(Debug)]
+struct Evaluation {
+    accuracy: GaugeVec,
+    reward_mean: GaugeVec,
+}
+
+impl Evaluation {
+    fn declare(r: &mut Registrar) -> Self {
+        const LABELS: &[&str] = &["source", "effort"];
+        Self {
+            accuracy: r.float_gauges(
+                "evaluation_source_accuracy",
+                "Share of right answers in the last evaluation, of the first 32 sources; without efforts that label is empty.",
+                LABELS,
+            ),
+            reward_mean: r.float_gauges(
+                "evaluation_source_reward_mean",
+                "Mean reward in the last evaluation, of the first 32 sources; without efforts that label is empty.",
+                LABELS,
+            ),
+        }
+    }
 }
 
 /// What a rubric did.
@@ -250,6 +277,7 @@ impl TokenMetrics {
                 "Trajectories that could not be graded.",
                 &["kind"],
             ),
+            evaluation: Evaluation::declare(&mut r),
             group_grading_errors: r.counters(
                 "group_grading_errors_total",
                 "Groups that a grader of groups could not grade.",
@@ -314,6 +342,18 @@ impl TokenMetrics {
         let label = self.sources.label(source);
         if label == source {
             self.rubric.pass_rate.with_label_values(&[label]).set(rate);
+        }
+    }
+
+    /// Shows what an evaluation found, but for sources that are one too many.
+    pub fn record_evaluation(&self, parts: &[EvaluationPart]) {
+        for part in parts {
+            let label = self.sources.label(&part.source);
+            if label == part.source {
+                let labels = [label, part.effort.as_deref().unwrap_or_default()];
+                self.evaluation.accuracy.with_label_values(&labels).set(part.accuracy);
+                self.evaluation.reward_mean.with_label_values(&labels).set(part.reward_mean);
+            }
         }
     }
 

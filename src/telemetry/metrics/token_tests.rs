@@ -92,6 +92,33 @@ fn tokens_are_counted_by_what_became_of_them_and_gradients_told_by_block() {
 }
 
 #[test]
+fn an_evaluation_is_shown_for_each_source_and_effort() {
+    let metrics = TokenMetrics::new("arithmetic");
+    let part = |source: &str, effort: Option<&str>, accuracy: f64| EvaluationPart {
+        source: source.into(),
+        effort: effort.map(Into::into),
+        graded: 10,
+        accuracy,
+        reward_mean: accuracy / 2.0,
+    };
+    metrics.record_evaluation(&[
+        part("sums", None, 0.5),
+        part("copy", Some("low"), 0.25),
+        part("copy", Some("high"), 1.0),
+    ]);
+    metrics.record_evaluation(&[part("sums", None, 0.75)]);
+    for (name, expected) in [
+        ("forebay_evaluation_source_accuracy{effort=\"\",source=\"sums\"}", Some(0.75)),
+        ("forebay_evaluation_source_accuracy{effort=\"low\",source=\"copy\"}", Some(0.25)),
+        ("forebay_evaluation_source_accuracy{effort=\"high\",source=\"copy\"}", Some(1.0)),
+        ("forebay_evaluation_source_reward_mean{effort=\"high\",source=\"copy\"}", Some(0.5)),
+        ("forebay_evaluation_source_accuracy{effort=\"\",source=\"copy\"}", None),
+    ] {
+        assert_eq!(value(&metrics, name), expected, "{name}");
+    }
+}
+
+#[test]
 fn the_first_sources_have_names_and_all_others_one_together() {
     let metrics = TokenMetrics::new("arithmetic");
     for round in 0..2 {

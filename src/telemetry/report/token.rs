@@ -157,6 +157,7 @@ fn learner(lines: &[Line]) -> String {
         one("Entropy", "nats", |r| r.entropy),
         one("Approximate KL", "nats", |r| r.approx_kl),
         one("KL from the reference", "nats", |r| r.reference_kl),
+        one("KL from the teachers", "nats", |r| r.teacher_kl),
         one("Gradient norm", "before clipping", |r| r.gradient_norm),
         small(
             "Gradient of blocks",

@@ -11,6 +11,7 @@ mod options;
 mod refusals;
 mod reward_model;
 mod rewards;
+mod teachers;
 mod trained;
 
 use std::path::Path;

@@ -64,6 +64,7 @@ impl TokenLearnerRole {
         record.policy_loss = (!applied.value_only).then_some(applied.policy_loss);
         record.value_loss = applied.value_loss;
         record.reference_kl = (applied.reference_kl != 0.0).then_some(applied.reference_kl);
+        record.teacher_kl = applied.figure(Figure::ReverseKlK1);
         record.entropy = applied.entropy;
         record.approx_kl = applied.figure(Figure::KlK3);
         record.gradient_norm = (!applied.value_only).then_some(applied.gradient_norm);

@@ -26,6 +26,10 @@ impl TokenLearner {
     ) -> Result<bool, LearnerError> {
         // A step that leaves the policy as it is asks less of the batch.
         let needs = if self.is_value_only() { Needs::default() } else { self.needs() };
+        if needs.teacher {
+            let Some(teacher) = self.teacher_scores(groups, flat, abandon)? else { return Ok(false) };
+            flat.teacher = teacher;
+        }
         let several_steps = self.config.epochs > 1 || self.config.minibatches > 1;
         // Without several steps the policy at the start of the step is the one that every pack is scored under.
         let with_proximal = (needs.proximal && several_steps) || self.config.advantage.needs_ratios();
