@@ -18,6 +18,7 @@ pub mod suggest;
 mod token;
 mod token_check;
 mod token_reward_check;
+mod token_step_check;
 mod workload;
 
 use schemars::JsonSchema;

@@ -2,6 +2,7 @@
 
 use super::flat::Flat;
 use super::{Diagnostics, Figure, RewardFigures, TokenLoss};
+use crate::trajectory::Version;
 
 /// Sums over the micro-batches of an update.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +26,11 @@ pub(super) struct Tally {
     explained_variance: Option<f64>,
     explained_variance_updated: Option<f64>,
     rewards: RewardFigures,
+    /// Divergence of the sampling policy from the reference, nats a token, where there is a reference.
+    pub(super) divergence: Option<f64>,
+    pub(super) kl_coefficient: Option<f64>,
+    pub(super) reference_version: Option<Version>,
+    pub(super) passes: u64,
 }
 
 /// The figures of an applied update; sums over its minibatches where there are several.
@@ -40,6 +46,15 @@ pub struct TokenApplied {
     pub value_loss: Option<f64>,
     /// The reference KL's part, with its coefficient.
     pub reference_kl: f64,
+    /// Mean divergence of the policy that sampled from the reference, before its coefficient (nats a token, by the
+    /// estimator of the reference KL); `None` without a reference.
+    pub divergence: Option<f64>,
+    /// Coefficient of the reference KL in this update, where a controller moves it.
+    pub kl_coefficient: Option<f64>,
+    /// The version that was the reference in this update, where there is one.
+    pub reference_version: Option<Version>,
+    /// Passes over the batch.
+    pub passes: u64,
     /// Mean entropy at loss tokens (nats); `None` without any.
     pub entropy: Option<f64>,
     /// Greatest ratio of the current to the sampling policy.
@@ -109,6 +124,10 @@ impl Tally {
             policy_loss: self.policy_loss,
             value_loss: self.value_loss,
             reference_kl: self.reference_kl,
+            divergence: self.divergence,
+            kl_coefficient: self.kl_coefficient,
+            reference_version: self.reference_version,
+            passes: self.passes,
             entropy: (self.tokens > 0).then(|| self.entropy_sum / self.tokens as f64),
             ratio_max: self.ratio_max,
             gradient_norm: self.gradient_norm,

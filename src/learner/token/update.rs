@@ -2,7 +2,8 @@
 //!
 //! A step, in this order: log-probabilities of the reference policy where something needs them; rewards after rubric and
 //! shaping; values; advantages; log-probabilities at the start of the step where the objective anchors on them; then for
-//! each pass and minibatch its micro-batches forward and backward, and one optimiser step. A critic on the policy's
+//! each pass and minibatch its micro-batches forward and backward, and one optimiser step; then the reference, where it
+//! is due to change. A critic on the policy's
 //! layers learns in the same optimiser steps. One with a trunk of its own ([`Critic`]) has steps of its own: before the
 //! policy's, with values and advantages made anew in between, or after them (`learner.critic.order`); while it warms up,
 //! it alone learns.
@@ -15,6 +16,7 @@
 mod check;
 mod minibatch;
 mod prepare;
+mod reference;
 mod state;
 mod values;
 
@@ -33,6 +35,7 @@ use super::applied::{Tally, TokenApplied};
 use super::critic::Critic;
 use super::flat::Flat;
 use super::group_rewards::{GroupRewards, RewardFigures};
+use super::reference_kl::mean_divergence;
 use super::settings::TokenLearnerConfig;
 use crate::learner::LearnerError;
 use crate::learner::optimizer::{Optimizer, OptimizerError};
@@ -116,7 +119,7 @@ impl TokenLearner {
         if let (TokenAdvantageConfig::Reinforce(settings), None) = (&config.advantage, &state.baseline) {
             state.baseline = Some(RewardBaseline::new(settings.baseline)?);
         }
-        Ok(Self {
+        let mut learner = Self {
             config,
             seed,
             decoder,
@@ -129,7 +132,9 @@ impl TokenLearner {
             reference: None,
             critic: None,
             state,
-        })
+        };
+        learner.take_coefficient();
+        Ok(learner)
     }
 
     /// Completed updates.
@@ -186,6 +191,11 @@ impl TokenLearner {
         &mut self.optimizer
     }
 
+    /// Passes over each batch from now on; at least one is made.
+    pub fn set_epochs(&mut self, epochs: usize) {
+        self.config.epochs = epochs.max(1);
+    }
+
     /// Runs something on the learner's threads.
     pub fn with_threads<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         with_threads(&self.threads, work)
@@ -197,8 +207,9 @@ impl TokenLearner {
     /// # Errors
     /// When memory is short.
     pub fn begin(&mut self) -> Result<(), LearnerError> {
-        if self.needs().reference || self.config.reward_kl > 0.0 {
+        if self.config.needs_reference() {
             self.reference = Some(self.parameters.snapshot()?);
+            self.state.reference_version = Some(self.state.version);
         }
         self.optimizer = Optimizer::new(&self.config.optimizer, self.variables.clone())?;
         self.begin_critic()
@@ -268,10 +279,21 @@ impl TokenLearner {
         let (threads, rates) = (Arc::clone(&self.threads), rates.into());
         let outcome = with_threads(&threads, || self.attempt(groups, rates, poison, abandon))?;
         match outcome {
-            Ok(tally) => {
+            Ok(mut tally) => {
+                let reference = if tally.value_only { None } else { self.next_reference()? };
+                tally.passes = self.config.epochs as u64;
+                tally.kl_coefficient = self.state.kl_coefficient;
+                tally.reference_version = self.state.reference_version;
                 self.state.version = self.state.version.next();
                 self.state.value_only += u64::from(tally.value_only);
                 self.state.skips_in_a_row = 0;
+                if !tally.value_only {
+                    self.control(tally.divergence);
+                }
+                if let Some(reference) = reference {
+                    self.reference = Some(reference);
+                    self.state.reference_version = Some(self.state.version);
+                }
                 Ok(TokenOutcome::Applied(Box::new(tally.applied())))
             }
             Err(stopped) => self.stopped(stopped),
@@ -310,6 +332,10 @@ impl TokenLearner {
             return Ok(Err(Stopped::Abandoned));
         }
         let (mut tally, steps) = (Tally::of_batch(&flat, figures), self.optimizer.updates());
+        if !flat.reference.is_empty() {
+            let estimator = self.config.loss.reference_kl().estimator;
+            tally.divergence = mean_divergence(estimator, &flat.shape(), &flat.behaviour, &flat.reference)?;
+        }
         let outcome = self.learn(groups, &rewards, &mut flat, rates, poison, abandon, &mut tally)?;
         if outcome.is_err() && self.optimizer.updates() == steps {
             self.state.baseline = baseline;

@@ -8,6 +8,7 @@ mod exactness;
 mod refusals;
 mod reward_model;
 mod rewards;
+mod steps;
 mod trained;
 
 use std::path::Path;
