@@ -12,7 +12,7 @@ use super::{ADAPTERS, ONE_STEP, REFERENCE_KL, REPREFILL, complete, figures, trai
 use crate::support::checkpoints::folder;
 use crate::support::metrics;
 
-const FAST: &str = "learner.schedule={ learning_rate = 0.02, ramp_updates = 0 }";
+const FAST: &str = "learner.schedule={ kind = \"constant\", learning_rate = 0.02, ramp_updates = 0 }";
 const KEEP: &str = "learner.keep=\"best_and_worst\"";
 const CONTROL: &str = "learner.kl_control={ target = 0.001, horizon = 2.0 }";
 const EVERY_LINE: &str = "telemetry.lines_per_second=100000";
@@ -214,8 +214,8 @@ fn more_passes_are_made_while_generation_is_slow() {
 #[test]
 fn a_checkpoint_is_not_continued_with_groups_that_are_made_otherwise() {
     let dir = tempfile::tempdir().unwrap();
-    complete(dir.path(), &[ONE_STEP], 2, true, false);
-    for changes in [[ONE_STEP, "learner.group_size=6"], [ONE_STEP, KEEP]] {
+    complete(dir.path(), &[REPREFILL], 2, true, false);
+    for changes in [[REPREFILL, "learner.group_size=6"], [REPREFILL, KEEP]] {
         let changes = [&changes[..], &["stop.updates=3"]].concat();
         let error =
             train(dir.path(), &TaskRegistry::builtin(), &changes, true, true).unwrap_err().to_string();
