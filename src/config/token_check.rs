@@ -150,6 +150,9 @@ impl TokenConfig {
         learner.advantage.validate().map_err(|error| refuse(&["learner.advantage"], error.to_string()))?;
         learner.optimizer.validate().map_err(|error| refuse(&["learner.optimizer"], error.to_string()))?;
         self.check_rewards()?;
+        self.check_reference()?;
+        self.check_kept()?;
+        self.check_automatic()?;
         if learner.advantage.is_group_relative() && learner.group_size < 2 {
             return Err(refuse(
                 &["learner.advantage", "learner.group_size"],

@@ -27,9 +27,13 @@ pub struct TokenRecord {
 
     /// Trajectories consumed (sum).
     pub trajectories: u64,
+    /// Trajectories that were sampled for the consumed groups, consumed or not (sum).
+    pub answers: u64,
+    /// Passes that the update made over its batch (mean).
+    pub passes: Option<f64>,
     /// Groups consumed (sum).
     pub groups: u64,
-    /// Mean reward of the consumed trajectories (mean, weighted by trajectories).
+    /// Mean reward of the trajectories that were sampled for the consumed groups (mean, weighted by trajectories).
     pub reward_mean: Option<f64>,
     /// Standard deviation of the rewards of one batch (mean, weighted by trajectories).
     pub reward_std: Option<f64>,
@@ -53,7 +57,7 @@ pub struct TokenRecord {
     pub confirmed_hacks: u64,
     /// Consumed groups that lacked a rubric score and kept their plain advantages (sum).
     pub rubric_failures: u64,
-    /// Fraction of the consumed trajectories with the full reward (mean, weighted by trajectories).
+    /// Fraction of the trajectories that were sampled for the consumed groups with the full reward (mean, weighted by trajectories).
     pub solved: Option<f64>,
     /// Mean reward of an evaluation that ended since the previous record (last); the accuracy, where right is 1 and wrong
     /// 0.
@@ -89,6 +93,11 @@ pub struct TokenRecord {
     pub grade_seconds: f64,
     /// Time spent computing the update (seconds, sum).
     pub update_seconds: f64,
+    /// Running mean of the time that generation computes for the least work of a step, where `learner.auto` chooses
+    /// (seconds, last).
+    pub generate_estimate_seconds: Option<f64>,
+    /// The same of the time that an update takes (seconds, last).
+    pub train_estimate_seconds: Option<f64>,
     /// Time the learner waited for trajectories (seconds, sum).
     pub starved_seconds: f64,
     /// Time generation waited for room in the queue since the previous record (seconds, sum).
@@ -115,6 +124,12 @@ pub struct TokenRecord {
     pub reference_kl: Option<f64>,
     /// Divergence of the policy from its teachers, estimated on the policy's own tokens (nats, mean).
     pub teacher_kl: Option<f64>,
+    /// Mean divergence of the policy that sampled from the reference, before any coefficient (nats a token, mean).
+    pub reference_divergence: Option<f64>,
+    /// Coefficient of the reference KL where a controller moves it (last).
+    pub kl_coefficient: Option<f64>,
+    /// Version that was the reference policy (last).
+    pub reference_version: Option<u64>,
     /// Entropy of the policy (nats, mean).
     pub entropy: Option<f64>,
     /// Approximate divergence of the current from the behaviour policy (nats, mean).
@@ -258,6 +273,8 @@ impl Record for TokenRecord {
             generate_seconds: 0.0,
             grade_seconds: 0.0,
             update_seconds: 0.0,
+            generate_estimate_seconds: None,
+            train_estimate_seconds: None,
             starved_seconds: 0.0,
             blocked_seconds: 0.0,
             ..self.clone()
@@ -275,6 +292,8 @@ impl Record for TokenRecord {
             learning_rate: of.last(|r| r.learning_rate),
             warmup_loss: of.mean(|r| r.warmup_loss),
             trajectories: of.count(|r| r.trajectories),
+            answers: of.count(|r| r.answers),
+            passes: of.mean(|r| r.passes),
             groups: of.count(|r| r.groups),
             reward_mean: of.weighted_mean(|r| r.reward_mean, trajectories),
             reward_std: of.weighted_mean(|r| r.reward_std, trajectories),
@@ -304,6 +323,8 @@ impl Record for TokenRecord {
             generate_seconds: of.sum(|r| r.generate_seconds),
             grade_seconds: of.sum(|r| r.grade_seconds),
             update_seconds: of.sum(|r| r.update_seconds),
+            generate_estimate_seconds: of.last(|r| r.generate_estimate_seconds),
+            train_estimate_seconds: of.last(|r| r.train_estimate_seconds),
             starved_seconds: of.sum(|r| r.starved_seconds),
             blocked_seconds: of.sum(|r| r.blocked_seconds),
             grading_errors: of.count(|r| r.grading_errors),
@@ -316,6 +337,9 @@ impl Record for TokenRecord {
             value_loss: of.mean(|r| r.value_loss),
             reference_kl: of.mean(|r| r.reference_kl),
             teacher_kl: of.mean(|r| r.teacher_kl),
+            reference_divergence: of.mean(|r| r.reference_divergence),
+            kl_coefficient: of.last(|r| r.kl_coefficient),
+            reference_version: of.greatest_count(|r| r.reference_version),
             entropy: of.mean(|r| r.entropy),
             approx_kl: of.mean(|r| r.approx_kl),
             gradient_norm: of.mean(|r| r.gradient_norm),
@@ -381,6 +405,10 @@ impl Record for TokenRecord {
             ("response/truncated_fraction", self.truncated_fraction),
             ("response/turns_mean", self.turns_mean),
             ("prompt/length_mean", self.prompt_length_mean),
+            ("step/passes", self.passes),
+            ("step/answers", count(self.answers)),
+            ("step/generate_estimate_seconds", self.generate_estimate_seconds),
+            ("step/train_estimate_seconds", self.train_estimate_seconds),
             ("loss/total", self.loss),
             ("loss/policy", self.policy_loss),
             ("loss/value", self.value_loss),
@@ -389,6 +417,8 @@ impl Record for TokenRecord {
             ("policy/approx_kl", self.approx_kl),
             ("policy/reference_kl", self.reference_kl),
             ("policy/teacher_kl", self.teacher_kl),
+            ("policy/reference_divergence", self.reference_divergence),
+            ("policy/kl_coefficient", self.kl_coefficient),
             ("policy/ratio_mean", self.ratio_mean),
             ("policy/ratio_max", self.ratio_max),
             ("policy/clip_fraction_low", self.clip_fraction_low),

@@ -5,6 +5,7 @@
 //! update, or dropped as stale or not finite; a dropped one gives its place back to the schedule. Batches are put in
 //! the order of their problems, so that an update does not depend on which of them was finished first.
 
+mod balancer;
 mod examine;
 mod report;
 mod save;
@@ -13,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::balancer::Balancer;
 use self::report::Totals;
 use super::demonstrations::Demonstrations;
 use super::journal::TokenJournal;
@@ -43,6 +45,8 @@ pub struct TokenLearnerParts {
     pub carried: VecDeque<ReadyGroup>,
     /// What is remembered of the run.
     pub journal: TokenJournal,
+    /// Chooses how much work a step holds, where that is not set.
+    pub balancer: Balancer,
     /// What a warm-up imitates.
     pub demonstrations: Demonstrations,
     /// Metrics and files.
@@ -63,6 +67,7 @@ pub struct TokenLearnerRole {
     carried: VecDeque<ReadyGroup>,
     batch: Vec<ReadyGroup>,
     journal: TokenJournal,
+    balancer: Balancer,
     demonstrations: Demonstrations,
     recorder: Recorder<TokenRecord>,
     samples: SampleWriter,
@@ -94,6 +99,7 @@ impl TokenLearnerRole {
             carried: parts.carried,
             batch: Vec::new(),
             journal: parts.journal,
+            balancer: parts.balancer,
             demonstrations: parts.demonstrations,
             recorder: parts.recorder,
             samples: parts.samples,
@@ -285,6 +291,7 @@ impl TokenLearnerRole {
         let poison = self.fault(FaultKind::NanGradient).is_some();
         let rates = self.learning_rates();
         let batch = std::mem::take(&mut self.batch);
+        let answers = Self::answers_of(&batch);
         let before = self.learner.version();
         let groups: Vec<&Group> = batch.iter().map(|ready| &ready.group).collect();
         let interrupt = self.interrupt.clone();
@@ -292,9 +299,11 @@ impl TokenLearnerRole {
         self.learner.set_pass_rates(self.run.plane.pass_rates());
         let outcome = self.learner.update(&groups, rates, poison, &abandon);
         self.record.learning_rate = Some(rates.policy);
+        let mut passes = None;
         match outcome {
             Ok(TokenOutcome::Applied(applied)) => {
-                self.describe(&groups, &applied);
+                passes = (!applied.value_only).then_some(applied.passes);
+                self.describe(&batch, &applied);
                 self.check_log_probs(&groups)?;
                 self.write_samples(&groups)?;
                 for ready in batch {
@@ -320,8 +329,10 @@ impl TokenLearnerRole {
                 return Err(error.into());
             }
         }
-        self.run.learner_busy.add(since.elapsed());
-        self.record.update_seconds += since.elapsed().as_secs_f64();
+        let took = since.elapsed();
+        self.run.learner_busy.add(took);
+        self.record.update_seconds += took.as_secs_f64();
+        self.balance(answers, took, passes);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use super::flat::Flat;
 use super::{Diagnostics, Figure, FourBounds, RewardFigures, TokenLoss};
 use crate::policy::BlockNorms;
-use crate::trajectory::{TokenFate, TokenFates};
+use crate::trajectory::{TokenFate, TokenFates, Version};
 
 /// Sums over the micro-batches of an update.
 #[derive(Debug, Clone, Default)]
@@ -33,6 +33,11 @@ pub(super) struct Tally {
     value_bias: Option<f64>,
     explained_variance_updated: Option<f64>,
     rewards: RewardFigures,
+    /// Divergence of the sampling policy from the reference, nats a token, where there is a reference.
+    pub(super) divergence: Option<f64>,
+    pub(super) kl_coefficient: Option<f64>,
+    pub(super) reference_version: Option<Version>,
+    pub(super) passes: u64,
 }
 
 /// The figures of an applied update; sums over its minibatches where there are several.
@@ -48,6 +53,15 @@ pub struct TokenApplied {
     pub value_loss: Option<f64>,
     /// The reference KL's part, with its coefficient.
     pub reference_kl: f64,
+    /// Mean divergence of the policy that sampled from the reference, before its coefficient (nats a token, by the
+    /// estimator of the reference KL); `None` without a reference.
+    pub divergence: Option<f64>,
+    /// Coefficient of the reference KL in this update, where a controller moves it.
+    pub kl_coefficient: Option<f64>,
+    /// The version that was the reference in this update, where there is one.
+    pub reference_version: Option<Version>,
+    /// Passes over the batch.
+    pub passes: u64,
     /// Mean entropy at loss tokens (nats); `None` without any.
     pub entropy: Option<f64>,
     /// Least and greatest ratio of the current to the sampling policy, over loss tokens.
@@ -149,6 +163,10 @@ impl Tally {
             policy_loss: self.policy_loss,
             value_loss: self.value_loss,
             reference_kl: self.reference_kl,
+            divergence: self.divergence,
+            kl_coefficient: self.kl_coefficient,
+            reference_version: self.reference_version,
+            passes: self.passes,
             entropy: self.entropy(),
             ratios: self.ratios,
             gradient_norm: self.gradient_norm,

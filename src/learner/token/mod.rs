@@ -25,6 +25,8 @@ mod diagnostics;
 mod error;
 mod flat;
 mod group_rewards;
+mod kept;
+mod kl_control;
 mod loss;
 mod objective;
 mod pairs;
@@ -42,6 +44,8 @@ pub use critic::Critic;
 pub use diagnostics::{Diagnostics, Figure};
 pub use error::TokenLossError;
 pub use group_rewards::{Compared, GroupRewards, RewardFigures};
+pub use kept::Keep;
+pub use kl_control::KlControlConfig;
 pub use loss::{TokenLoss, TokenLossConfig, pair_margins, token_loss};
 pub use objective::{
     BestOfNConfig, CapMode, CispoConfig, DapoConfig, DecoupledPpoConfig, DisConfig, DrGrpoConfig,
@@ -52,7 +56,7 @@ pub use objective::{
 };
 pub use pairs::Pair;
 pub use pretraining::{ValueFit, ValuePretraining};
-pub use reference_kl::{KlEstimator, ReferenceKlConfig, reference_kl_rewards};
+pub use reference_kl::{KlEstimator, ReferenceKlConfig, mean_divergence, reference_kl_rewards};
 pub use settings::{
     Compare, CriticConfig, CriticParameters, CriticTrunk, EffortConfig, TeacherConfig, TokenLearnerConfig,
     UpdateOrder,

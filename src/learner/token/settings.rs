@@ -6,10 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::advantage::{ShapingConfig, TokenAdvantageConfig};
+use super::kept::Keep;
+use super::kl_control::KlControlConfig;
 use super::loss::TokenLossConfig;
 use crate::learner::optimizer::{AdamwConfig, OptimizerConfig};
 use crate::learner::schedule::{ScheduleConfig, ScheduleKind};
 use crate::policy::{Checkpointing, Decoder, NamePatterns};
+use crate::schedule::{Automatic, Bounds};
 
 /// What the value head stands on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -173,6 +176,12 @@ pub struct TokenLearnerConfig {
     pub prompts: usize,
     /// Answers to each problem.
     pub group_size: usize,
+    /// Which of them are learned from.
+    pub keep: Keep,
+    /// Settings that are chosen in the course of the run, from the times that generation and learning take: those that
+    /// are named here bound the choice. With `--serial`, where a run may not depend on time, the least is taken: one
+    /// pass, two answers.
+    pub auto: Vec<Automatic>,
     /// Efforts that they are asked for, member by member in turn; none: the problem is asked as it is.
     pub efforts: Vec<EffortConfig>,
     /// What is minimised.
@@ -190,6 +199,12 @@ pub struct TokenLearnerConfig {
     pub critic: CriticConfig,
     /// Penalty on the divergence from the reference policy inside the reward, per nat; 0: none.
     pub reward_kl: f64,
+    /// Lets the coefficient of the reference KL, in the loss or in the reward, follow a target; it begins at what is set
+    /// there. Absent: it stays.
+    pub kl_control: Option<KlControlConfig>,
+    /// The reference policy becomes the current one after every so many of the policy's updates. Absent: it stays the
+    /// policy with which reinforcement learning began.
+    pub refresh_reference: Option<u64>,
     /// Passes over each batch.
     pub epochs: usize,
     /// Parts that each pass is cut into, by whole groups.
@@ -229,6 +244,8 @@ impl Default for TokenLearnerConfig {
         Self {
             prompts: 8,
             group_size: 8,
+            keep: Keep::default(),
+            auto: Vec::new(),
             efforts: Vec::new(),
             loss: TokenLossConfig::default(),
             teachers: Vec::new(),
@@ -237,6 +254,8 @@ impl Default for TokenLearnerConfig {
             shaping: ShapingConfig::default(),
             critic: CriticConfig::default(),
             reward_kl: 0.0,
+            kl_control: None,
+            refresh_reference: None,
             epochs: 1,
             minibatches: 1,
             optimizer: OptimizerConfig::Adamw(AdamwConfig { weight_decay: 0.0, ..AdamwConfig::default() }),
@@ -267,6 +286,22 @@ impl TokenLearnerConfig {
     #[must_use]
     pub fn has_shared_critic(&self) -> bool {
         self.advantage.needs_values() && self.critic.trunk == CriticTrunk::Shared
+    }
+
+    /// Whether this setting is chosen in the course of the run.
+    #[must_use]
+    pub fn is_automatic(&self, setting: Automatic) -> bool {
+        self.auto.contains(&setting)
+    }
+
+    /// The most of what is chosen in the course of the run.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        let of = |setting, most: usize| self.is_automatic(setting).then_some(most as u64);
+        Bounds {
+            epochs: of(Automatic::Epochs, self.epochs),
+            answers: of(Automatic::GroupSize, self.group_size),
+        }
     }
 
     /// Learning rate of a separate value function and its course.

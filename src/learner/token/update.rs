@@ -2,10 +2,10 @@
 //!
 //! A step, in this order: rewards after rubric and shaping; log-probabilities of teachers and of the reference policy
 //! where something needs them; values; advantages; log-probabilities at the start of the step where the objective
-//! anchors on them; then for each pass and minibatch its micro-batches forward and backward, and one optimiser step. A
-//! critic on the policy's layers learns in the same optimiser steps. One with a trunk of its own ([`Critic`]) has steps
-//! of its own: before the policy's, with values and advantages made anew in between, or after them
-//! (`learner.critic.order`); while it warms up, it alone learns.
+//! anchors on them; then for each pass and minibatch its micro-batches forward and backward, and one optimiser step; then
+//! the reference, where it is due to change. A critic on the policy's layers learns in the same optimiser steps. One with
+//! a trunk of its own ([`Critic`]) has steps of its own: before the policy's, with values and advantages made anew in
+//! between, or after them (`learner.critic.order`); while it warms up, it alone learns.
 //!
 //! Invariants: a version counts batches, not minibatches; denominators are those of the whole minibatch, so that
 //! micro-batches add up; a loss or gradient that is not finite never reaches the parameters (the update is skipped and
@@ -15,6 +15,7 @@
 mod check;
 mod minibatch;
 mod prepare;
+mod reference;
 mod state;
 mod teachers;
 mod values;
@@ -35,6 +36,7 @@ use super::applied::{Tally, TokenApplied};
 use super::critic::Critic;
 use super::flat::{Flat, LossMask};
 use super::group_rewards::{GroupRewards, RewardFigures};
+use super::reference_kl::mean_divergence;
 use super::settings::TokenLearnerConfig;
 use crate::learner::LearnerError;
 use crate::learner::optimizer::{Optimizer, OptimizerError, StepReport};
@@ -125,7 +127,7 @@ impl TokenLearner {
         let (control, kept) = (objective.bound_control(), state.bounds);
         state.bounds = control.map(|(control, begin)| kept.map_or(begin, |bounds| control.limited(bounds)));
         state.bounds.into_iter().for_each(|bounds| objective.set_bounds(bounds));
-        Ok(Self {
+        let mut learner = Self {
             config,
             seed,
             decoder,
@@ -139,7 +141,9 @@ impl TokenLearner {
             teachers: Vec::new(),
             critic: None,
             state,
-        })
+        };
+        learner.take_coefficient();
+        Ok(learner)
     }
 
     /// Completed updates.
@@ -196,6 +200,11 @@ impl TokenLearner {
         &mut self.optimizer
     }
 
+    /// Passes over each batch from now on; at least one is made.
+    pub fn set_epochs(&mut self, epochs: usize) {
+        self.config.epochs = epochs.max(1);
+    }
+
     /// Runs something on the learner's threads.
     pub fn with_threads<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         with_threads(&self.threads, work)
@@ -207,8 +216,9 @@ impl TokenLearner {
     /// # Errors
     /// When memory is short.
     pub fn begin(&mut self) -> Result<(), LearnerError> {
-        if self.needs().reference || self.config.reward_kl > 0.0 {
+        if self.config.needs_reference() {
             self.reference = Some(self.parameters.snapshot()?);
+            self.state.reference_version = Some(self.state.version);
         }
         self.optimizer = Optimizer::new(&self.config.optimizer, self.variables.clone())?;
         self.begin_critic()
@@ -278,11 +288,22 @@ impl TokenLearner {
         let (threads, rates) = (Arc::clone(&self.threads), rates.into());
         let outcome = with_threads(&threads, || self.attempt(groups, rates, poison, abandon))?;
         match outcome {
-            Ok(tally) => {
+            Ok(mut tally) => {
                 self.control_bounds(&tally);
+                let reference = if tally.value_only { None } else { self.next_reference()? };
+                tally.passes = self.config.epochs as u64;
+                tally.kl_coefficient = self.state.kl_coefficient;
+                tally.reference_version = self.state.reference_version;
                 self.state.version = self.state.version.next();
                 self.state.value_only += u64::from(tally.value_only);
                 self.state.skips_in_a_row = 0;
+                if !tally.value_only {
+                    self.control(tally.divergence);
+                }
+                if let Some(reference) = reference {
+                    self.reference = Some(reference);
+                    self.state.reference_version = Some(self.state.version);
+                }
                 Ok(TokenOutcome::Applied(Box::new(tally.applied())))
             }
             Err(stopped) => self.stopped(stopped),
@@ -336,6 +357,10 @@ impl TokenLearner {
             return Ok(Err(Stopped::Abandoned));
         }
         let (mut tally, steps) = (Tally::of_batch(&flat, figures), self.optimizer.updates());
+        if !flat.reference.is_empty() {
+            let estimator = self.config.loss.reference_kl().estimator;
+            tally.divergence = mean_divergence(estimator, &flat.shape(), &flat.behaviour, &flat.reference)?;
+        }
         let outcome = self.learn(groups, &rewards, &mut flat, rates, poison, abandon, &mut tally)?;
         if outcome.is_err() && self.optimizer.updates() == steps {
             self.state.baseline = baseline;

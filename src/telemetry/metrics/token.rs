@@ -49,9 +49,25 @@ const REWARD_GAUGES: [UpdateGauge<TokenRecord>; 8] = [
 ];
 
 /// Gauges of the last update.
-const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 25] = [
+const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 32] = [
     ("learning_rate", "Learning rate.", |r| r.learning_rate),
     ("loss", "Total loss.", |r| r.loss),
+    ("update_passes", "Passes that the last update made over its batch.", |r| r.passes),
+    (
+        "answers_per_problem",
+        "Trajectories sampled for each problem of the last update, learned from or not.",
+        |r| (r.groups > 0).then(|| r.answers as f64 / r.groups as f64),
+    ),
+    (
+        "generate_estimate_seconds",
+        "Running mean of the time that generation computes for the least work of a step, where it is chosen.",
+        |r| r.generate_estimate_seconds,
+    ),
+    (
+        "train_estimate_seconds",
+        "Running mean of the time of an update of the least work, where it is chosen.",
+        |r| r.train_estimate_seconds,
+    ),
     ("policy_loss", "Policy-gradient loss.", |r| r.policy_loss),
     ("value_loss", "Value loss.", |r| r.value_loss),
     ("warmup_loss_nats", "Cross-entropy a token of the last warm-up update.", |r| r.warmup_loss),
@@ -59,6 +75,15 @@ const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 25] = [
     ("approx_kl_nats", "Approximate divergence of the current from the behaviour policy.", |r| r.approx_kl),
     ("reference_kl_nats", "Divergence from the reference policy.", |r| r.reference_kl),
     ("teacher_kl_nats", "Divergence from the teachers.", |r| r.teacher_kl),
+    (
+        "reference_divergence_nats",
+        "Mean divergence a token of the policy that sampled from the reference, before any coefficient.",
+        |r| r.reference_divergence,
+    ),
+    ("kl_coefficient", "Coefficient of the reference KL, where a controller moves it.", |r| r.kl_coefficient),
+    ("reference_version", "Version that was the reference policy in the last update.", |r| {
+        r.reference_version.map(|version| version as f64)
+    }),
     ("gradient_norm", "Norm of the gradient before clipping.", |r| r.gradient_norm),
     ("ratio_mean", "Mean importance ratio.", |r| r.ratio_mean),
     ("ratio_max", "Greatest importance ratio.", |r| r.ratio_max),

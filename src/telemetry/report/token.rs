@@ -158,6 +158,17 @@ fn learner(lines: &[Line]) -> String {
         one("Approximate KL", "nats", |r| r.approx_kl),
         one("KL from the reference", "nats", |r| r.reference_kl),
         one("KL from the teachers", "nats", |r| r.teacher_kl),
+        one("Reference KL coefficient", "where it is controlled", |r| r.kl_coefficient),
+        small(
+            "Work of a step",
+            "",
+            &[
+                ("passes", Mark::Line, |r| r.passes),
+                ("answers a problem", Mark::FaintLine, |r| {
+                    (r.groups > 0).then(|| r.answers as f64 / r.groups as f64)
+                }),
+            ],
+        ),
         one("Gradient norm", "before clipping", |r| r.gradient_norm),
         small(
             "Gradient of blocks",

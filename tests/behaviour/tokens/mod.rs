@@ -12,6 +12,7 @@ mod refusals;
 mod reward_model;
 mod rewards;
 mod teachers;
+mod steps;
 mod trained;
 
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use super::TokenLearnerRole;
 use crate::actors::role::RoleError;
-use crate::actors::token::plane::GroupCounts;
+use crate::actors::token::plane::{GroupCounts, ReadyGroup};
 use crate::actors::token::run::{TokenFigures, TokenRun};
 use crate::learner::token::{Figure, TokenApplied};
 use crate::policy::BlockKind;
@@ -32,9 +32,10 @@ impl Totals {
 
 impl TokenLearnerRole {
     /// What the batch and its update have to tell.
-    pub(super) fn describe(&mut self, groups: &[&Group], applied: &TokenApplied) {
-        let members = || groups.iter().flat_map(|group| &group.members);
-        let rewards: Vec<f64> = groups.iter().flat_map(|group| group.rewards()).flatten().collect();
+    pub(super) fn describe(&mut self, batch: &[ReadyGroup], applied: &TokenApplied) {
+        let members = || batch.iter().flat_map(|ready| &ready.group.members);
+        // Of all answers, also of those that were not kept: what is kept says nothing of how good the policy is.
+        let rewards: Vec<f64> = batch.iter().flat_map(ReadyGroup::rewards).flatten().collect();
         let count = rewards.len().max(1) as f64;
         let mean = rewards.iter().sum::<f64>() / count;
         self.journal.rewards.push(mean);
@@ -44,8 +45,10 @@ impl TokenLearnerRole {
         record.reward_std =
             Some((rewards.iter().map(|reward| (reward - mean).powi(2)).sum::<f64>() / count).sqrt());
         record.solved = Some(rewards.iter().filter(|&&reward| reward >= 1.0).count() as f64 / count);
-        record.groups = groups.len() as u64;
+        record.groups = batch.len() as u64;
         record.trajectories = members().count() as u64;
+        record.answers = batch.iter().map(|ready| ready.answers() as u64).sum();
+        record.passes = Some(applied.passes as f64);
         let all = record.trajectories.max(1) as f64;
         let lengths = || members().map(|member| member.tokens.len());
         record.response_length_mean = Some(lengths().sum::<usize>() as f64 / all);
@@ -65,6 +68,9 @@ impl TokenLearnerRole {
         record.value_loss = applied.value_loss;
         record.reference_kl = (applied.reference_kl != 0.0).then_some(applied.reference_kl);
         record.teacher_kl = applied.figure(Figure::ReverseKlK1);
+        record.reference_divergence = applied.divergence;
+        record.kl_coefficient = applied.kl_coefficient;
+        record.reference_version = applied.reference_version.map(|version| version.0);
         record.entropy = applied.entropy;
         record.approx_kl = applied.figure(Figure::KlK3);
         record.gradient_norm = (!applied.value_only).then_some(applied.gradient_norm);

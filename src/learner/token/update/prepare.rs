@@ -35,17 +35,23 @@ impl TokenLearner {
         let with_proximal = (needs.proximal && several_steps) || self.config.advantage.needs_ratios();
         let with_values = self.config.has_shared_critic();
         let with_reference = needs.reference || self.config.reward_kl > 0.0;
-        if with_proximal || with_values || with_reference {
+        // A reference that is the policy at the start of the step needs no scores of its own.
+        let is_current = self.is_reference_current();
+        let with_own = with_proximal || with_values || (with_reference && is_current);
+        if with_own || with_reference {
             let learned = |group, member| flat.is_learned(group, member);
             let packs = self.packing().pack_where(groups, learned)?;
-            if let Some(reference) = self.reference.clone().filter(|_| with_reference) {
+            if let Some(reference) = self.reference.clone().filter(|_| with_reference && !is_current) {
                 let Some(scores) = self.scores(&reference, &packs, abandon)? else { return Ok(false) };
                 flat.reference = spread(flat, &packs, &scores, |scores| &scores.log_probs);
             }
-            if with_proximal || with_values {
+            if with_own {
                 let Some(scores) = self.scores(&self.parameters, &packs, abandon)? else { return Ok(false) };
                 if with_proximal {
                     flat.proximal = spread(flat, &packs, &scores, |scores| &scores.log_probs);
+                }
+                if with_reference && is_current {
+                    flat.reference = spread(flat, &packs, &scores, |scores| &scores.log_probs);
                 }
                 if with_values {
                     flat.values = spread(flat, &packs, &scores, |scores| &scores.values);

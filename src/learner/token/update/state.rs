@@ -21,6 +21,10 @@ pub struct TokenLearnerState {
     pub bounds: Option<FourBounds>,
     /// Of the updates, those that changed the value function alone.
     pub value_only: u64,
+    /// Coefficient of the reference KL in force, where a controller moves it.
+    pub kl_coefficient: Option<f64>,
+    /// The version that is the reference policy, where there is one.
+    pub reference_version: Option<Version>,
 }
 
 impl TokenLearnerState {
