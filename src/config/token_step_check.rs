@@ -77,7 +77,7 @@ impl TokenConfig {
             TokenAdvantageConfig::Rubric(_) => {
                 Some("a rubric weighs all passes of a group against each other")
             }
-            TokenAdvantageConfig::SkipObservationGae(_) => {
+            TokenAdvantageConfig::SkipObservationGae(_) | TokenAdvantageConfig::Vtrace(_) => {
                 Some("values learned from the best and the worst answers are not those of the policy")
             }
             TokenAdvantageConfig::MaximumLikelihood(_) => reads_advantages

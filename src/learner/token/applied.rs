@@ -90,7 +90,8 @@ pub struct TokenApplied {
     /// Mean of value minus value target, of the same values: what a constant error amounts to, which the explained
     /// variance does not see.
     pub value_bias: Option<f64>,
-    /// The explained variance of the values that the advantages are made of, where a separate critic learned from the batch first.
+    /// The explained variance of the values that the advantages are made of, where a separate critic learned from the
+    /// batch first.
     pub explained_variance_updated: Option<f64>,
     /// What rubric and shaping did to the batch's rewards.
     pub rewards: RewardFigures,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::batch::{Shape, TokenBatch};
+use super::settings::TokenLearnerConfig;
 use crate::policy::{Pack, Place, Scores};
 use crate::trajectory::{Finish, Group, TokenFate, TokenFates, Trajectory, Version};
 
@@ -20,6 +21,12 @@ pub(super) struct LossMask {
 }
 
 impl LossMask {
+    /// What the settings leave out of a batch that this version learns from.
+    pub(super) fn new(config: &TokenLearnerConfig, version: Version) -> Self {
+        let TokenLearnerConfig { mask_truncated, max_token_age, .. } = *config;
+        Self { without_truncated: mask_truncated, max_token_age, version }
+    }
+
     /// What is left out of an answer as a whole, if anything.
     fn of_answer(&self, answer: &Trajectory) -> Option<TokenFate> {
         let cut_off = answer.finish.is_some_and(|finish: Finish| !finish.is_terminal());

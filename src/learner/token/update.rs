@@ -12,6 +12,7 @@
 //! the version stays); everything that the next update depends on is in [`TokenLearnerState`], the parameters, the
 //! reference, the critic and the optimisers' tensors.
 
+mod bounds;
 mod check;
 mod minibatch;
 mod prepare;
@@ -122,11 +123,7 @@ impl TokenLearner {
         if let (TokenAdvantageConfig::Reinforce(settings), None) = (&config.advantage, &state.baseline) {
             state.baseline = Some(RewardBaseline::new(settings.baseline)?);
         }
-        // A controller that was turned off, on or another way since the checkpoint counts as it is now.
-        let objective = &mut config.loss.objective;
-        let (control, kept) = (objective.bound_control(), state.bounds);
-        state.bounds = control.map(|(control, begin)| kept.map_or(begin, |bounds| control.limited(bounds)));
-        state.bounds.into_iter().for_each(|bounds| objective.set_bounds(bounds));
+        bounds::begin(&mut config.loss.objective, &mut state);
         let mut learner = Self {
             config,
             seed,
@@ -310,16 +307,6 @@ impl TokenLearner {
         }
     }
 
-    /// Moves the bounds of the next update by the entropy of this one, where a controller does that.
-    fn control_bounds(&mut self, tally: &Tally) {
-        let objective = &mut self.config.loss.objective;
-        if let (Some((control, bounds)), Some(entropy)) = (objective.bound_control(), tally.entropy()) {
-            let next = control.next(bounds, entropy);
-            objective.set_bounds(next);
-            self.state.bounds = Some(next);
-        }
-    }
-
     fn stopped(&mut self, stopped: Stopped) -> Result<TokenOutcome, LearnerError> {
         match stopped {
             Stopped::Abandoned => Ok(TokenOutcome::Abandoned),
@@ -341,12 +328,7 @@ impl TokenLearner {
         abandon: &(dyn Fn() -> bool + Sync),
     ) -> Attempt<Tally> {
         self.begin_critic()?;
-        let mask = LossMask {
-            without_truncated: self.config.mask_truncated,
-            max_token_age: self.config.max_token_age,
-            version: self.state.version,
-        };
-        let mut flat = Flat::new(groups, mask);
+        let mut flat = Flat::new(groups, LossMask::new(&self.config, self.state.version));
         let rewards = self.group_rewards(groups)?;
         flat.rewards = rewards.iter().flat_map(GroupRewards::rewards).collect();
         let mut figures = RewardFigures::default();
