@@ -111,3 +111,48 @@ impl Demonstrations {
         Ok(Some(Group { epoch, prompt: index, source, budget: None, members: vec![trajectory] }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::env::task::TaskRegistry;
+
+    /// Chains of three steps, worked or not, at an effort that only the value fits into and one that all fits into.
+    fn demonstrations(base: u64) -> Demonstrations {
+        let chain = |steps: bool| {
+            format!(
+                "{{ name = 'chain', options = {{ min_terms = 4, max_terms = 4, modulus = 10, steps = {steps} }} }}"
+            )
+        };
+        let options = format!("parts = [{}, {}]", chain(true), chain(false));
+        let task = TaskRegistry::builtin().make("mixture", &toml::from_str(&options).unwrap(), 1).unwrap();
+        let tokenizer = Tokenizer::characters(&(task.alphabet().unwrap() + "lh")).unwrap();
+        let learner = format!(
+            "efforts = [{{ name = 'low', instruction = 'l', tau = 0.34 }}, {{ name = 'high', instruction = 'h' }}]\n\
+             shaping = {{ effort_budget = {{ base = {base} }} }}"
+        );
+        let prompts = Prompts::new(None, true, 1).unwrap();
+        Demonstrations::new(task, Arc::new(tokenizer), 24, toml::from_str(&learner).unwrap(), prompts)
+    }
+
+    #[test]
+    fn a_demonstration_over_the_budget_of_its_effort_is_passed_over() {
+        let mut demonstrations = demonstrations(6);
+        let low = demonstrations.tokenizer.encode("l").unwrap()[0];
+        let (mut of_low, mut of_high) = (BTreeSet::new(), BTreeSet::new());
+        for group in demonstrations.batch(0, 60).unwrap() {
+            let shown = &group.members[0];
+            let lengths = if shown.prompt.contains(&low) { &mut of_low } else { &mut of_high };
+            lengths.insert(shown.action_count());
+        }
+        assert_eq!((of_low, of_high), (BTreeSet::from([2]), BTreeSet::from([2, 6])));
+    }
+
+    #[test]
+    fn a_task_without_a_demonstration_within_any_budget_is_refused() {
+        let error = demonstrations(1).batch(0, 1).unwrap_err();
+        assert!(error.contains("warmup.updates = 0") && error.contains("budgets"), "{error}");
+    }
+}
