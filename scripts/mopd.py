@@ -4,8 +4,8 @@
 usage: scripts/mopd.py [--binary PATH] [--seeds 1,2,3] [--work DIR] [--table]
 
 For each seed, with configs/studies/mopd.toml:
-  start     learns from demonstrations of all domains, which show all, some or none of their work at any effort, and takes
-            a first small step of reinforcement learning
+  start     learns from demonstrations of all domains, which show as much of their work as the effort allows, or less, and
+            takes a first small step of reinforcement learning
   sums, products, extremes
             an expert for each domain: reinforcement learning from the start, on that domain alone
   student   learns from the start by `mopd` on all domains, each answer taught by its domain's expert
@@ -34,8 +34,8 @@ PARTS = {part["source"]: part for part in SETTINGS["task"]["options"]["parts"]}
 EFFORTS = SETTINGS["learner"]["efforts"]
 BASE = SETTINGS["learner"]["shaping"]["effort_budget"]["base"]
 STAGES = ["start", *PARTS, "student", "mixed"]
-# What demonstrations show of their work.
-STYLES = [{"steps": True}, {"steps": True, "every": 2}, {"steps": False}]
+# What demonstrations show of their work, and their shares.
+STYLES = [(3, {"steps": True}), (2, {"steps": True, "every": 2}), (1, {"steps": False})]
 
 
 def toml(value):
@@ -53,8 +53,12 @@ def mixture(parts):
 def settings(stage, folder):
     """What a run has beside the configuration."""
     if stage == "start":
-        shown = [{**part, "options": {**part["options"], **style}} for part in PARTS.values() for style in STYLES]
-        warmup = toml({"updates": 600, "batch": 128, "learning_rate": 4e-3})
+        shown = [
+            {**part, "weight": weight, "options": {**part["options"], **style}}
+            for part in PARTS.values()
+            for weight, style in STYLES
+        ]
+        warmup = toml({"updates": 800, "batch": 128, "learning_rate": 5e-3})
         return [mixture(shown), f"warmup={warmup}", "stop.updates=1"]
     changes = [f"model={toml({'path': str(folder / 'start-model')})}"]
     if stage in PARTS:

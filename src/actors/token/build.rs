@@ -96,7 +96,7 @@ pub(super) fn build(
     task: Arc<dyn Task>,
     mut model: LanguageModel,
     critic: Option<ValueFunction>,
-    teachers: OpenTeachers,
+    teachers: &OpenTeachers,
     metrics: &Arc<TokenMetrics>,
     run_dir: &RunDir,
     options: &TrainOptions,

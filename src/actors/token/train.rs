@@ -59,7 +59,7 @@ pub fn train_tokens(
 
     let interrupt = Interrupt::listen();
     let Prepared { run, mut learner, generators } =
-        build(config, task, model, critic, teachers, &metrics, &run_dir, options, &interrupt)?;
+        build(config, task, model, critic, &teachers, &metrics, &run_dir, options, &interrupt)?;
     let earlier_seconds = learner.wall_seconds();
     let progress = Progress::new(run.config.telemetry.progress);
     let mut monitor = TokenMonitor::new(Arc::clone(&run), progress, Arc::clone(&board), earlier_seconds);

@@ -55,6 +55,7 @@ fn teachers(of: &[(&str, &Path)]) -> String {
         .iter()
         .map(|(subject, path)| {
             let comma = if subject.is_empty() { "" } else { ", " };
+            let path = path.to_str().unwrap();
             format!("{{ {subject}{comma}path = {path:?} }}")
         })
         .collect();
@@ -146,7 +147,7 @@ fn a_run_is_not_continued_with_other_teachers_than_it_began_with() {
     assert!(error.contains("learner.teachers") && error.contains("source `copy`"), "{error}");
     let error = refused(&teachers(&[both[0], ("", &pinned)]));
     assert!(error.contains("teacher of all sources") && error.contains("began with"), "{error}");
-    let changes = [&ALL[..], &["stop.updates=3"]].concat();
+    let changes = [ALL, &["stop.updates=3"]].concat();
     let error = train(&run, &TaskRegistry::builtin(), &changes, true, true).unwrap_err().to_string();
     assert!(error.contains("not of nothing"), "{error}");
     // Both experts go on: one was named by its directory, the other by a checkpoint, which stays what it is.

@@ -176,14 +176,14 @@ impl Chain {
     fn prompt(&self, chain: &str) -> Prompt {
         let plain = || format!("{chain}=");
         self.options.style.prompt(plain, || {
-            let mut text = format!("What is {chain}?");
-            if self.options.operations.contains(['*', '<', '>']) {
-                text += " Work from left to right; a<b is the smaller and a>b the greater of both.";
-            }
-            if let Some(modulus) = self.options.modulus {
-                text += &format!(" Take every result modulo {modulus}.");
-            }
-            text + " End with just the number."
+            let order = if self.options.operations.contains(['*', '<', '>']) {
+                " Work from left to right; a<b is the smaller and a>b the greater of both."
+            } else {
+                ""
+            };
+            let modulus = self.options.modulus;
+            let modulus = modulus.map(|modulus| format!(" Take every result modulo {modulus}."));
+            format!("What is {chain}?{order}{} End with just the number.", modulus.unwrap_or_default())
         })
     }
 }
