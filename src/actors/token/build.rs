@@ -128,11 +128,7 @@ pub(super) fn build(
         }
     };
     learner.set_teachers(teachers.teachers.clone());
-    let older = older.into_iter().map(|(version, tensors)| {
-        let parameters = learner.parameters().snapshot_with(tensors).map_err(|error| misfit(&error))?;
-        Ok(Arc::new(Published { version, parameters, normalizer: None }))
-    });
-    let older = older.collect::<Result<Vec<_>, TrainError>>()?;
+    let older = older_versions(&learner, older)?;
     prompts.resume(state.plane.prompts).map_err(|error| TrainError::Checkpoint(error.to_string()))?;
     run_dir.write_config(&config)?;
     model.save_description(run_dir.path())?;
@@ -206,6 +202,18 @@ pub(super) fn build(
     let mut snapshots = generators;
     snapshots.resize(GENERATORS, None);
     Ok(Prepared { run, learner, generators: snapshots })
+}
+
+/// Versions before the newest that generation still uses.
+fn older_versions(
+    learner: &TokenLearner,
+    older: Vec<(Version, Vec<(String, Tensor)>)>,
+) -> Result<Vec<Arc<Published>>, TrainError> {
+    let older = older.into_iter().map(|(version, tensors)| {
+        let parameters = learner.parameters().snapshot_with(tensors).map_err(|error| misfit(&error))?;
+        Ok(Arc::new(Published { version, parameters, normalizer: None }))
+    });
+    older.collect()
 }
 
 /// The ticket of a trajectory that had ended when a checkpoint was taken.

@@ -145,39 +145,12 @@ fn truncation(lines: &[Line]) -> String {
         .render()
 }
 
-fn learner(lines: &[Line]) -> String {
+/// How far the policy is from the one that sampled, and what is done about it.
+fn corrections(lines: &[Line]) -> String {
     let small = |title, y_label, series: &[(&'static str, Mark, Value)]| {
         chart(lines, "small", title, y_label, series).render()
     };
-    let one = |title, y_label, value: Value| small(title, y_label, &[(title, Mark::Line, value)]);
     [
-        one("Warm-up loss", "nats a token", |r| r.warmup_loss),
-        one("Policy loss", "", |r| r.policy_loss),
-        one("Value loss", "", |r| r.value_loss),
-        one("Entropy", "nats", |r| r.entropy),
-        one("Approximate KL", "nats", |r| r.approx_kl),
-        one("KL from the reference", "nats", |r| r.reference_kl),
-        one("KL from the teachers", "nats", |r| r.teacher_kl),
-        one("Reference KL coefficient", "where it is controlled", |r| r.kl_coefficient),
-        small(
-            "Work of a step",
-            "",
-            &[
-                ("passes", Mark::Line, |r| r.passes),
-                ("answers a problem", Mark::FaintLine, |r| {
-                    (r.groups > 0).then(|| r.answers as f64 / r.groups as f64)
-                }),
-            ],
-        ),
-        one("Gradient norm", "before clipping", |r| r.gradient_norm),
-        small(
-            "Gradient of blocks",
-            "norm before clipping",
-            &[
-                ("attention", Mark::Line, |r| r.gradient_norm_attention),
-                ("feed-forward", Mark::FaintLine, |r| r.gradient_norm_feed_forward),
-            ],
-        ),
         small(
             "Ratios clipped",
             "fraction",
@@ -215,6 +188,44 @@ fn learner(lines: &[Line]) -> String {
                 ("kept KV", Mark::FaintLine, |r| r.kept_kv_log_prob_difference),
             ],
         ),
+    ]
+    .concat()
+}
+
+fn learner(lines: &[Line]) -> String {
+    let small = |title, y_label, series: &[(&'static str, Mark, Value)]| {
+        chart(lines, "small", title, y_label, series).render()
+    };
+    let one = |title, y_label, value: Value| small(title, y_label, &[(title, Mark::Line, value)]);
+    [
+        one("Warm-up loss", "nats a token", |r| r.warmup_loss),
+        one("Policy loss", "", |r| r.policy_loss),
+        one("Value loss", "", |r| r.value_loss),
+        one("Entropy", "nats", |r| r.entropy),
+        one("Approximate KL", "nats", |r| r.approx_kl),
+        one("KL from the reference", "nats", |r| r.reference_kl),
+        one("KL from the teachers", "nats", |r| r.teacher_kl),
+        one("Reference KL coefficient", "where it is controlled", |r| r.kl_coefficient),
+        small(
+            "Work of a step",
+            "",
+            &[
+                ("passes", Mark::Line, |r| r.passes),
+                ("answers a problem", Mark::FaintLine, |r| {
+                    (r.groups > 0).then(|| r.answers as f64 / r.groups as f64)
+                }),
+            ],
+        ),
+        one("Gradient norm", "before clipping", |r| r.gradient_norm),
+        small(
+            "Gradient of blocks",
+            "norm before clipping",
+            &[
+                ("attention", Mark::Line, |r| r.gradient_norm_attention),
+                ("feed-forward", Mark::FaintLine, |r| r.gradient_norm_feed_forward),
+            ],
+        ),
+        corrections(lines),
         one("Groups without contrast", "for each that is learned from", |r| {
             (r.groups > 0).then(|| r.zero_variance_groups as f64 / r.groups as f64)
         }),

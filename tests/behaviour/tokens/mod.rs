@@ -11,8 +11,8 @@ mod options;
 mod refusals;
 mod reward_model;
 mod rewards;
-mod teachers;
 mod steps;
+mod teachers;
 mod trained;
 
 use std::path::Path;
