@@ -42,7 +42,7 @@ fn a_run_goes_on_from_a_prompt_and_line_by_line_the_same_way() {
     let generate = |prompt: &str| said(&["generate", run, "--prompt", prompt, "--max-new-tokens", "5"], "");
     let chat = |lines: &str| said(&["chat", run, "--max-new-tokens", "5"], lines);
     let (one, other) = (generate("ab>"), generate("c>"));
-    assert!(one.ends_with('\n') && !one.trim().is_empty(), "{one:?}");
+    assert!(one.ends_with('\n') && other.ends_with('\n'), "{one:?}, {other:?}");
     // A model from scratch holds no conversation: each line stands for itself, and empty ones for nothing.
     assert_eq!(chat("ab>\n\nc>\n"), [one.clone(), other.clone()].concat());
     assert_eq!(chat(""), "");
@@ -52,7 +52,8 @@ fn a_run_goes_on_from_a_prompt_and_line_by_line_the_same_way() {
         said(&[&["generate", run, "--prompt", "ab>"][..], &sampling].concat(), "")
     };
     assert_eq!(drawn("1"), drawn("1"));
-    assert!((2..8).any(|seed| drawn(&seed.to_string()) != drawn("1")));
+    let others: Vec<String> = (2..8).map(|seed| drawn(&seed.to_string())).collect();
+    assert!(others.iter().any(|answer| *answer != drawn("1") && answer.len() > 1), "{others:?}");
 }
 
 #[test]
