@@ -13,6 +13,7 @@ use crate::actors::run::Run;
 use crate::actors::run_dir::RunDir;
 use crate::actors::{evaluate, load_policy};
 use crate::config::{Config, RunConfig, TokenConfig};
+use crate::telemetry::EvaluationPart;
 
 /// Arguments of `forebay eval`.
 #[derive(Debug, Args)]
@@ -97,6 +98,28 @@ fn tokens(args: &EvalArgs, mut config: TokenConfig, registries: &Registries) -> 
             100.0 * result.truncated(),
             result.answers.len() - result.graded()
         );
+        print_parts(&result.parts());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A line for each source and effort, where there are several.
+fn print_parts(parts: &[EvaluationPart]) {
+    if parts.len() < 2 {
+        return;
+    }
+    let label = |part: &EvaluationPart| match &part.effort {
+        Some(effort) => format!("{}, {effort}", part.source),
+        None => part.source.clone(),
+    };
+    let width = parts.iter().map(|part| label(part).chars().count()).max().unwrap_or_default();
+    for part in parts {
+        println!(
+            "  {:<width$}  accuracy {:5.1} % over {} problems, mean reward {:.3}",
+            label(part),
+            100.0 * part.accuracy,
+            part.graded,
+            part.reward_mean
+        );
+    }
 }

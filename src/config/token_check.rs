@@ -150,6 +150,9 @@ impl TokenConfig {
         learner.advantage.validate().map_err(|error| refuse(&["learner.advantage"], error.to_string()))?;
         learner.optimizer.validate().map_err(|error| refuse(&["learner.optimizer"], error.to_string()))?;
         self.check_rewards()?;
+        self.check_reference()?;
+        self.check_kept()?;
+        self.check_automatic()?;
         if learner.advantage.is_group_relative() && learner.group_size < 2 {
             return Err(refuse(
                 &["learner.advantage", "learner.group_size"],
@@ -158,6 +161,7 @@ impl TokenConfig {
             ));
         }
         self.check_critic_settings()?;
+        self.check_off_policy()?;
         if learner.drop_zero_variance && !learner.advantage.is_group_relative() {
             return Err(refuse(
                 &["learner.drop_zero_variance", "learner.advantage"],
@@ -176,13 +180,7 @@ impl TokenConfig {
                 "experts that are not recorded cannot be replayed",
             ));
         }
-        if learner.loss.needs().teacher {
-            return Err(refuse(
-                &["learner.loss.objective"],
-                "distillation needs a teacher, which cannot be set yet",
-            ));
-        }
-        Ok(())
+        self.check_teachers()
     }
 
     fn check_schedule(&self) -> Result<(), Contradiction> {
@@ -226,6 +224,7 @@ impl TokenConfig {
             Some(config) => Arc::new(Rewarded::new(task, config).map_err(TrainError::Model)?),
         };
         self.check_parts(&*task)?;
+        self.check_taught(&*task)?;
         Ok(task)
     }
 

@@ -31,6 +31,14 @@ pub enum LearnerError {
     /// Groups do not fit together.
     #[error(transparent)]
     Pack(#[from] PackError),
+    /// An answer has no teacher.
+    #[error(
+        "no teacher for answers of {subject}: add one to learner.teachers, or one without a source for all that have none"
+    )]
+    NoTeacher {
+        /// Source and effort, in words.
+        subject: String,
+    },
     /// The optimiser failed.
     #[error(transparent)]
     Optimizer(#[from] OptimizerError),

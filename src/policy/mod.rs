@@ -23,9 +23,9 @@ mod torso;
 
 pub use config::{ActivationKind, CoreConfig, PolicyConfig, TorsoConfig};
 pub use decoder::{
-    Attend, Checkpointing, Decoder, DecoderConfig, DecoderInput, ExpertsConfig, Gradients, Hidden,
-    LoraConfig, LoraTarget, Pack, PackError, PackedAttention, Packing, Place, RopeScaling, ScoreGradients,
-    Scores, TrainingPass, lora,
+    Attend, BlockKind, BlockNorms, Checkpointing, Decoder, DecoderConfig, DecoderInput, ExpertsConfig,
+    Gradients, Hidden, LoraConfig, LoraTarget, Pack, PackError, PackedAttention, Packing, Place, RopeScaling,
+    ScoreGradients, Scores, TrainingPass, lora,
 };
 pub use distribution::Distribution;
 pub use name_patterns::{NamePatterns, UnknownPattern};

@@ -1,5 +1,5 @@
 //! When groups are dispatched, under which version they are generated, and when their budget comes back: rollout
-//! scheduling as a pure state machine.
+//! scheduling as a pure state machine; and how much work a step holds ([`Balance`]).
 //!
 //! No clock, channel, generator or tensor is known here. A driver tells [`Scheduler::on`] what happened and carries
 //! out the commands that come back; commands name groups and versions only. Invariants:
@@ -10,9 +10,11 @@
 //! - versions that generators are told to load never go backwards.
 
 mod admission;
+mod balance;
 mod config;
 mod scheduler;
 
 pub use admission::Admission;
+pub use balance::{Automatic, Balance, Bounds, MARGIN, Work};
 pub use config::{KvResume, ScheduleConfig};
 pub use scheduler::{Command, Event, Scheduler, SchedulerSettings};

@@ -4,6 +4,7 @@
 //! *greatest*. Non-finite numbers count as absent.
 
 use super::lag::LagHistogram;
+use crate::trajectory::TokenFates;
 
 /// Reads one optional number of a record.
 pub(super) type Field<R> = fn(&R) -> Option<f64>;
@@ -55,6 +56,13 @@ impl<'a, R> Merge<'a, R> {
     /// The sum of counts.
     pub fn count(&self, field: fn(&R) -> u64) -> u64 {
         self.0.iter().map(field).sum()
+    }
+
+    /// Tokens by what became of them in all records.
+    pub fn fates(&self, field: fn(&R) -> &TokenFates) -> TokenFates {
+        let mut fates = TokenFates::default();
+        self.0.iter().for_each(|record| fates.merge(field(record)));
+        fates
     }
 
     /// Everything that the records' histograms counted.

@@ -9,6 +9,7 @@
 mod control;
 mod label_set;
 mod learner;
+mod learning;
 mod ledger;
 mod queue;
 mod system;

@@ -57,5 +57,5 @@ pub use summary::{RunOutcome, RunSummary, Summary};
 pub use tensorboard::EventWriter;
 pub use token_ledger::{TokenAmount, TokenLedger};
 pub use token_record::TokenRecord;
-pub use token_summary::TokenSummary;
+pub use token_summary::{EvaluationPart, TokenSummary};
 pub use update_record::UpdateRecord;

@@ -38,6 +38,18 @@ pub(super) struct LateGauge {
     label_values: Vec<String>,
 }
 
+/// Gauges of one name that show nothing until they have a value, by labels.
+#[derive(Debug)]
+pub(super) struct LateGauges(GaugeVec);
+
+impl LateGauges {
+    /// That of these values of the labels.
+    pub fn labelled(&self, label_values: &[&str]) -> LateGauge {
+        let label_values = label_values.iter().map(|&value| value.to_owned()).collect();
+        LateGauge { gauges: self.0.clone(), label_values }
+    }
+}
+
 impl LateGauge {
     /// Shows a finite value; anything else leaves what was shown.
     pub fn set(&self, value: Option<f64>) {
@@ -109,9 +121,13 @@ impl Registrar {
 
     /// A number that may not exist yet, with the values of its labels.
     pub fn late_gauge(&mut self, name: &str, help: impl Into<String>, labels: &[(&str, &str)]) -> LateGauge {
-        let names: Vec<_> = labels.iter().map(|&(name, _)| name).collect();
-        let gauges = self.float_gauges(name, help, &names);
-        LateGauge { gauges, label_values: labels.iter().map(|&(_, value)| value.to_owned()).collect() }
+        let (names, values): (Vec<_>, Vec<_>) = labels.iter().copied().unzip();
+        self.late_gauges(name, help, &names).labelled(&values)
+    }
+
+    /// Numbers that may not exist yet, by labels.
+    pub fn late_gauges(&mut self, name: &str, help: impl Into<String>, labels: &[&str]) -> LateGauges {
+        LateGauges(self.float_gauges(name, help, labels))
     }
 
     /// A distribution with these upper bounds, by labels.

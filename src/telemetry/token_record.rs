@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::lag::{LagHistogram, count_lag};
 use super::merge::{Merge, present};
 use super::record::Record;
-use crate::trajectory::DropReason;
+use crate::trajectory::{DropReason, TokenFate, TokenFates};
 
 /// One learner update, as the learner tells it. In brackets: the unit and the rule for merging.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -27,9 +27,13 @@ pub struct TokenRecord {
 
     /// Trajectories consumed (sum).
     pub trajectories: u64,
+    /// Trajectories that were sampled for the consumed groups, consumed or not (sum).
+    pub answers: u64,
+    /// Passes that the update made over its batch (mean).
+    pub passes: Option<f64>,
     /// Groups consumed (sum).
     pub groups: u64,
-    /// Mean reward of the consumed trajectories (mean, weighted by trajectories).
+    /// Mean reward of the trajectories that were sampled for the consumed groups (mean, weighted by trajectories).
     pub reward_mean: Option<f64>,
     /// Standard deviation of the rewards of one batch (mean, weighted by trajectories).
     pub reward_std: Option<f64>,
@@ -53,7 +57,7 @@ pub struct TokenRecord {
     pub confirmed_hacks: u64,
     /// Consumed groups that lacked a rubric score and kept their plain advantages (sum).
     pub rubric_failures: u64,
-    /// Fraction of the consumed trajectories with the full reward (mean, weighted by trajectories).
+    /// Fraction of the trajectories that were sampled for the consumed groups with the full reward (mean, weighted by trajectories).
     pub solved: Option<f64>,
     /// Mean reward of an evaluation that ended since the previous record (last); the accuracy, where right is 1 and wrong
     /// 0.
@@ -89,6 +93,11 @@ pub struct TokenRecord {
     pub grade_seconds: f64,
     /// Time spent computing the update (seconds, sum).
     pub update_seconds: f64,
+    /// Running mean of the time that generation computes for the least work of a step, where `learner.auto` chooses
+    /// (seconds, last).
+    pub generate_estimate_seconds: Option<f64>,
+    /// The same of the time that an update takes (seconds, last).
+    pub train_estimate_seconds: Option<f64>,
     /// Time the learner waited for trajectories (seconds, sum).
     pub starved_seconds: f64,
     /// Time generation waited for room in the queue since the previous record (seconds, sum).
@@ -113,6 +122,14 @@ pub struct TokenRecord {
     pub value_loss: Option<f64>,
     /// Divergence from the reference policy (nats, mean).
     pub reference_kl: Option<f64>,
+    /// Divergence of the policy from its teachers, estimated on the policy's own tokens (nats, mean).
+    pub teacher_kl: Option<f64>,
+    /// Mean divergence of the policy that sampled from the reference, before any coefficient (nats a token, mean).
+    pub reference_divergence: Option<f64>,
+    /// Coefficient of the reference KL where a controller moves it (last).
+    pub kl_coefficient: Option<f64>,
+    /// Version that was the reference policy (last).
+    pub reference_version: Option<u64>,
     /// Entropy of the policy (nats, mean).
     pub entropy: Option<f64>,
     /// Approximate divergence of the current from the behaviour policy (nats, mean).
@@ -146,12 +163,70 @@ pub struct TokenRecord {
     /// The same for tokens whose KV cache was kept over a weight update, where a difference is to be expected
     /// (nats, greatest).
     pub kept_kv_log_prob_difference: Option<f64>,
+
+    /// Least importance ratio (least).
+    pub ratio_min: Option<f64>,
+    /// Fraction of tokens that the second clip, of negative advantages, acted on (mean).
+    pub dual_clip_fraction: Option<f64>,
+    /// Fraction of tokens masked below the objective's lower bound (mean).
+    pub masked_fraction_low: Option<f64>,
+    /// Fraction of tokens masked above the objective's upper bound (mean).
+    pub masked_fraction_high: Option<f64>,
+    /// Mean weight for the behaviour policy, before its cap or mask (mean).
+    pub weight_mean: Option<f64>,
+    /// Fraction of tokens whose weight for the behaviour policy was above its cap (mean).
+    pub weight_clamped_fraction: Option<f64>,
+    /// Mean margin of the preference pairs over the reference policy (nats, mean).
+    pub pair_margin_mean: Option<f64>,
+    /// Fraction of the preference pairs with a positive margin (mean).
+    pub pair_accuracy: Option<f64>,
+    /// Smallest ratio with advantages of at least 0, where a controller moves it (last).
+    pub bound_pos_low: Option<f64>,
+    /// Largest ratio with advantages of at least 0, where a controller moves it (last).
+    pub bound_pos_high: Option<f64>,
+    /// Smallest ratio with negative advantages, where a controller moves it (last).
+    pub bound_neg_low: Option<f64>,
+    /// Largest ratio with negative advantages, where a controller moves it (last).
+    pub bound_neg_high: Option<f64>,
+    /// Mean of value minus value target before anything is learned from the batch (mean).
+    pub value_bias: Option<f64>,
+    /// Least advantage (least).
+    pub advantage_min: Option<f64>,
+    /// Greatest advantage (greatest).
+    pub advantage_max: Option<f64>,
+    /// Fraction of the groups, dropped ones included, whose members all had the same reward; only where answers are
+    /// compared within their group (mean, weighted by groups).
+    pub zero_variance_fraction: Option<f64>,
+    /// Norm of the gradient of the token embedding before clipping, of the head too where the two are tied (mean).
+    pub gradient_norm_embedding: Option<f64>,
+    /// The same of attention (mean).
+    pub gradient_norm_attention: Option<f64>,
+    /// The same of feed-forward networks or experts (mean).
+    pub gradient_norm_feed_forward: Option<f64>,
+    /// The same of routers (mean).
+    pub gradient_norm_router: Option<f64>,
+    /// The same of norms (mean).
+    pub gradient_norm_norm: Option<f64>,
+    /// The same of a head for the vocabulary of its own (mean).
+    pub gradient_norm_head: Option<f64>,
+    /// The same of a value head on the policy's layers (mean).
+    pub gradient_norm_value_head: Option<f64>,
+    /// Tokens after the prompts by what became of them in each pass over a batch: learned from, or left out for a reason
+    /// (sum).
+    pub token_fates: TokenFates,
 }
 
 impl TokenRecord {
     /// Counts `tokens` tokens consumed `lag` updates after they were sampled.
     pub fn add_lag(&mut self, lag: u64, tokens: u64) {
         count_lag((&mut self.lag, &mut self.lag_mean, &mut self.lag_max), lag, tokens);
+    }
+
+    /// Fraction of the model's tokens in consumed answers that were learned from; `None` without any.
+    #[must_use]
+    pub fn learned_fraction(&self) -> Option<f64> {
+        let own = self.token_fates.total() - self.token_fates.get(TokenFate::Observation);
+        (own > 0).then(|| self.token_fates.get(TokenFate::Learned) as f64 / own as f64)
     }
 }
 
@@ -198,6 +273,8 @@ impl Record for TokenRecord {
             generate_seconds: 0.0,
             grade_seconds: 0.0,
             update_seconds: 0.0,
+            generate_estimate_seconds: None,
+            train_estimate_seconds: None,
             starved_seconds: 0.0,
             blocked_seconds: 0.0,
             ..self.clone()
@@ -215,6 +292,8 @@ impl Record for TokenRecord {
             learning_rate: of.last(|r| r.learning_rate),
             warmup_loss: of.mean(|r| r.warmup_loss),
             trajectories: of.count(|r| r.trajectories),
+            answers: of.count(|r| r.answers),
+            passes: of.mean(|r| r.passes),
             groups: of.count(|r| r.groups),
             reward_mean: of.weighted_mean(|r| r.reward_mean, trajectories),
             reward_std: of.weighted_mean(|r| r.reward_std, trajectories),
@@ -244,6 +323,8 @@ impl Record for TokenRecord {
             generate_seconds: of.sum(|r| r.generate_seconds),
             grade_seconds: of.sum(|r| r.grade_seconds),
             update_seconds: of.sum(|r| r.update_seconds),
+            generate_estimate_seconds: of.last(|r| r.generate_estimate_seconds),
+            train_estimate_seconds: of.last(|r| r.train_estimate_seconds),
             starved_seconds: of.sum(|r| r.starved_seconds),
             blocked_seconds: of.sum(|r| r.blocked_seconds),
             grading_errors: of.count(|r| r.grading_errors),
@@ -255,6 +336,10 @@ impl Record for TokenRecord {
             policy_loss: of.mean(|r| r.policy_loss),
             value_loss: of.mean(|r| r.value_loss),
             reference_kl: of.mean(|r| r.reference_kl),
+            teacher_kl: of.mean(|r| r.teacher_kl),
+            reference_divergence: of.mean(|r| r.reference_divergence),
+            kl_coefficient: of.last(|r| r.kl_coefficient),
+            reference_version: of.greatest_count(|r| r.reference_version),
             entropy: of.mean(|r| r.entropy),
             approx_kl: of.mean(|r| r.approx_kl),
             gradient_norm: of.mean(|r| r.gradient_norm),
@@ -270,6 +355,30 @@ impl Record for TokenRecord {
             advantage_std: of.mean(|r| r.advantage_std),
             log_prob_difference: of.greatest(|r| r.log_prob_difference),
             kept_kv_log_prob_difference: of.greatest(|r| r.kept_kv_log_prob_difference),
+            ratio_min: of.least(|r| r.ratio_min),
+            dual_clip_fraction: of.mean(|r| r.dual_clip_fraction),
+            masked_fraction_low: of.mean(|r| r.masked_fraction_low),
+            masked_fraction_high: of.mean(|r| r.masked_fraction_high),
+            weight_mean: of.mean(|r| r.weight_mean),
+            weight_clamped_fraction: of.mean(|r| r.weight_clamped_fraction),
+            pair_margin_mean: of.mean(|r| r.pair_margin_mean),
+            pair_accuracy: of.mean(|r| r.pair_accuracy),
+            bound_pos_low: of.last(|r| r.bound_pos_low),
+            bound_pos_high: of.last(|r| r.bound_pos_high),
+            bound_neg_low: of.last(|r| r.bound_neg_low),
+            bound_neg_high: of.last(|r| r.bound_neg_high),
+            value_bias: of.mean(|r| r.value_bias),
+            advantage_min: of.least(|r| r.advantage_min),
+            advantage_max: of.greatest(|r| r.advantage_max),
+            zero_variance_fraction: of.weighted_mean(|r| r.zero_variance_fraction, |r| r.groups as f64),
+            gradient_norm_embedding: of.mean(|r| r.gradient_norm_embedding),
+            gradient_norm_attention: of.mean(|r| r.gradient_norm_attention),
+            gradient_norm_feed_forward: of.mean(|r| r.gradient_norm_feed_forward),
+            gradient_norm_router: of.mean(|r| r.gradient_norm_router),
+            gradient_norm_norm: of.mean(|r| r.gradient_norm_norm),
+            gradient_norm_head: of.mean(|r| r.gradient_norm_head),
+            gradient_norm_value_head: of.mean(|r| r.gradient_norm_value_head),
+            token_fates: of.fates(|r| &r.token_fates),
         })
     }
 
@@ -296,6 +405,10 @@ impl Record for TokenRecord {
             ("response/truncated_fraction", self.truncated_fraction),
             ("response/turns_mean", self.turns_mean),
             ("prompt/length_mean", self.prompt_length_mean),
+            ("step/passes", self.passes),
+            ("step/answers", count(self.answers)),
+            ("step/generate_estimate_seconds", self.generate_estimate_seconds),
+            ("step/train_estimate_seconds", self.train_estimate_seconds),
             ("loss/total", self.loss),
             ("loss/policy", self.policy_loss),
             ("loss/value", self.value_loss),
@@ -303,6 +416,9 @@ impl Record for TokenRecord {
             ("policy/entropy", self.entropy),
             ("policy/approx_kl", self.approx_kl),
             ("policy/reference_kl", self.reference_kl),
+            ("policy/teacher_kl", self.teacher_kl),
+            ("policy/reference_divergence", self.reference_divergence),
+            ("policy/kl_coefficient", self.kl_coefficient),
             ("policy/ratio_mean", self.ratio_mean),
             ("policy/ratio_max", self.ratio_max),
             ("policy/clip_fraction_low", self.clip_fraction_low),
@@ -329,77 +445,34 @@ impl Record for TokenRecord {
             ("time/update_seconds", Some(self.update_seconds)),
             ("time/starved_seconds", Some(self.starved_seconds)),
             ("time/blocked_seconds", Some(self.blocked_seconds)),
+            ("policy/ratio_min", self.ratio_min),
+            ("policy/dual_clip_fraction", self.dual_clip_fraction),
+            ("policy/masked_fraction_low", self.masked_fraction_low),
+            ("policy/masked_fraction_high", self.masked_fraction_high),
+            ("policy/weight_mean", self.weight_mean),
+            ("policy/weight_clamped_fraction", self.weight_clamped_fraction),
+            ("policy/pair_margin_mean", self.pair_margin_mean),
+            ("policy/pair_accuracy", self.pair_accuracy),
+            ("bounds/pos_low", self.bound_pos_low),
+            ("bounds/pos_high", self.bound_pos_high),
+            ("bounds/neg_low", self.bound_neg_low),
+            ("bounds/neg_high", self.bound_neg_high),
+            ("value/bias", self.value_bias),
+            ("advantage/min", self.advantage_min),
+            ("advantage/max", self.advantage_max),
+            ("reward/zero_variance_fraction", self.zero_variance_fraction),
+            ("optimiser/gradient_norm_embedding", self.gradient_norm_embedding),
+            ("optimiser/gradient_norm_attention", self.gradient_norm_attention),
+            ("optimiser/gradient_norm_feed_forward", self.gradient_norm_feed_forward),
+            ("optimiser/gradient_norm_router", self.gradient_norm_router),
+            ("optimiser/gradient_norm_norm", self.gradient_norm_norm),
+            ("optimiser/gradient_norm_head", self.gradient_norm_head),
+            ("optimiser/gradient_norm_value_head", self.gradient_norm_value_head),
+            ("tokens/learned_fraction", self.learned_fraction()),
         ])
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::telemetry::MetricsLine;
-
-    #[test]
-    fn rewards_and_lengths_are_merged_in_proportion_to_their_trajectories() {
-        let mut first = TokenRecord {
-            update: 1,
-            trajectories: 8,
-            groups: 2,
-            reward_mean: Some(0.25),
-            solved: Some(0.0),
-            response_length_max: Some(90),
-            ratio_max: Some(3.0),
-            policy_loss: Some(1.0),
-            ..Default::default()
-        };
-        first.add_lag(0, 300);
-        let mut second = TokenRecord {
-            update: 2,
-            trajectories: 24,
-            groups: 6,
-            reward_mean: Some(0.75),
-            solved: Some(1.0),
-            response_length_max: Some(70),
-            ratio_max: Some(1.5),
-            policy_loss: Some(3.0),
-            ..Default::default()
-        };
-        second.add_lag(2, 100);
-        let merged = TokenRecord::merge(&[first, second]).unwrap();
-        assert_eq!((merged.trajectories, merged.groups), (32, 8));
-        assert_eq!((merged.reward_mean, merged.solved), (Some(0.625), Some(0.75)));
-        assert_eq!((merged.response_length_max, merged.ratio_max), (Some(90), Some(3.0)));
-        assert_eq!((merged.policy_loss, merged.warmup_loss), (Some(2.0), None));
-        assert_eq!((merged.lag_mean, merged.lag_max), (Some(0.5), Some(2)));
-    }
-
-    #[test]
-    fn a_line_names_its_rate_in_tokens_and_reads_back() {
-        let record = TokenRecord { update: 7, tokens: 900, solved: Some(0.5), ..Default::default() };
-        let line = MetricsLine { record, merged_updates: 2, per_second: Some(450.0) };
-        let json = line.to_json();
-        assert!(json.starts_with("{\"update\":7,\"tokens\":900,"), "{json}");
-        assert!(json.ends_with("\"merged_updates\":2,\"tokens_per_second\":450.0}"), "{json}");
-        assert!(!json.contains("null") && !json.contains("warmup_loss"), "{json}");
-        assert_eq!(serde_json::from_str::<MetricsLine<TokenRecord>>(&json).unwrap(), line);
-    }
-
-    #[test]
-    fn everything_that_depends_on_the_clock_is_named_so_and_left_out_of_checkpoints() {
-        let mut fields = serde_json::to_value(TokenRecord::default()).unwrap();
-        for (name, value) in fields.as_object_mut().unwrap() {
-            if name.ends_with("_seconds") {
-                *value = 1.5.into();
-            }
-        }
-        let record: TokenRecord = serde_json::from_value(fields).unwrap();
-        assert_eq!((record.generate_seconds, record.queue_wait_seconds), (1.5, Some(1.5)));
-        assert_eq!(record.without_clock(), TokenRecord::default());
-    }
-
-    #[test]
-    fn a_warm_up_update_shows_its_loss_and_no_reward() {
-        let record = TokenRecord { update: 1, warmup_loss: Some(2.5), ..Default::default() };
-        let tags: Vec<_> = record.scalars().into_iter().map(|(tag, _)| tag).collect();
-        assert!(tags.contains(&"loss/warmup") && !tags.contains(&"reward/mean"), "{tags:?}");
-    }
-}
+#[path = "token_record_tests.rs"]
+mod tests;

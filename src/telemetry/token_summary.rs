@@ -7,9 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use super::summary::{RunOutcome, read_summary, write_summary};
 use super::{TelemetryError, TokenLedger};
+use crate::trajectory::TokenFates;
 
-/// The content of `summary.json` of a token run. Every field is always written, `eval_initial` and `eval_mean`
-/// only where an evaluation ran, `explained_variance_initial` only where there are values; a mean of nothing is null.
+/// What an evaluation found of one source of problems, at one effort where there is a choice of efforts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvaluationPart {
+    /// Where the problems come from.
+    pub source: String,
+    /// Name of the effort.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<String>,
+    /// Answers that were graded.
+    pub graded: u64,
+    /// Share of them with a reward of at least 1.
+    pub accuracy: f64,
+    /// Their mean reward.
+    pub reward_mean: f64,
+}
+
+/// The content of `summary.json` of a token run. Every field is always written, `eval_initial`, `eval_mean`
+/// and `eval_parts` only where an evaluation ran, `explained_variance_initial` only where there are values; a mean of nothing is null.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenSummary {
     /// How the run ended.
@@ -38,6 +55,9 @@ pub struct TokenSummary {
     /// Mean reward of the last evaluation: its accuracy, where right is 1 and wrong 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_mean: Option<f64>,
+    /// The evaluation of the final parameters for each source of problems, and for each effort.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub eval_parts: Vec<EvaluationPart>,
     /// Fraction of the value targets' variance that the values explained at the policy's first update, before anything was
     /// learned from its batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,6 +82,10 @@ pub struct TokenSummary {
     /// Problems that could not be read, such as bad lines of a dataset that are to be left out.
     #[serde(default)]
     pub skipped_problems: u64,
+    /// What updates made of the consumed tokens, a token counting once in each pass over its batch: learned from, or left
+    /// out for a reason.
+    #[serde(default)]
+    pub token_fates: TokenFates,
     /// What became of every trajectory and token.
     pub ledger: TokenLedger,
     /// Restarts by kind of actor; kinds that never restarted may be absent.
@@ -114,6 +138,7 @@ pub(super) mod tests {
             reward_mean: Some(0.625),
             eval_initial: None,
             eval_mean: None,
+            eval_parts: Vec::new(),
             explained_variance_initial: None,
             lag_mean: Some(0.5),
             lag_max: 2,
@@ -123,6 +148,7 @@ pub(super) mod tests {
             ungraded_groups: 0,
             too_long_prompts: 0,
             skipped_problems: 0,
+            token_fates: TokenFates::default(),
             ledger: ledger.into(),
             restarts: BTreeMap::from([("grading".into(), 1)]),
         }
@@ -134,6 +160,13 @@ pub(super) mod tests {
         let summary = TokenSummary {
             eval_initial: Some(0.25),
             eval_mean: Some(0.5),
+            eval_parts: vec![EvaluationPart {
+                source: "sums".into(),
+                effort: None,
+                graded: 8,
+                accuracy: 0.5,
+                reward_mean: 0.5,
+            }],
             explained_variance_initial: Some(0.75),
             ..example()
         };
@@ -152,9 +185,11 @@ pub(super) mod tests {
             "reward_mean",
             "eval_initial",
             "eval_mean",
+            "eval_parts",
             "explained_variance_initial",
             "lag_mean",
             "lag_max",
+            "token_fates",
             "ledger",
             "restarts",
         ] {

@@ -17,7 +17,7 @@ pub enum DropReason {
     Stale,
     /// The update's loss or gradient was not finite.
     NonFinite,
-    /// Nothing of the batch was left after masking.
+    /// Nothing of the batch, or of a group, was left after masking.
     Masked,
     /// The environment showed a non-finite or misshapen observation or reward.
     BadEnv,
@@ -27,6 +27,8 @@ pub enum DropReason {
     ZeroVariance,
     /// The answer could not be graded.
     GradingFailed,
+    /// Other answers of its group were kept to learn from.
+    NotKept,
     /// The run stopped.
     Shutdown,
 }
@@ -43,12 +45,13 @@ impl DropReason {
             Self::ActorRestart => "actor_restart",
             Self::ZeroVariance => "zero_variance",
             Self::GradingFailed => "grading_failed",
+            Self::NotKept => "not_kept",
             Self::Shutdown => "shutdown",
         }
     }
 
     /// Every reason, in the order of the label values' declaration.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Stale,
         Self::NonFinite,
         Self::Masked,
@@ -56,6 +59,7 @@ impl DropReason {
         Self::ActorRestart,
         Self::ZeroVariance,
         Self::GradingFailed,
+        Self::NotKept,
         Self::Shutdown,
     ];
 }

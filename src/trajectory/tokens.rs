@@ -240,6 +240,13 @@ impl Group {
         self.members.iter().filter_map(Trajectory::oldest_version).min()
     }
 
+    /// Version of the newest action of all members.
+    #[must_use]
+    pub fn newest_version(&self) -> Option<Version> {
+        let of_member = |member: &Trajectory| member.actions().map(|index| member.versions[index]).max();
+        self.members.iter().filter_map(of_member).max()
+    }
+
     /// Rewards of the members; `None` where grading failed.
     #[must_use]
     pub fn rewards(&self) -> Vec<Option<f64>> {

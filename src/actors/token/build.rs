@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
 
-use super::checkpoint::{TOKEN_RUN_STATE, TokenRunState, files as own_files};
+use super::checkpoint::{StandingGroup, TOKEN_RUN_STATE, TokenRunState, files as own_files};
 use super::critic::ValueFunction;
 use super::decoder_file::DecoderFile;
 use super::demonstrations::Demonstrations;
@@ -15,9 +15,10 @@ use super::generator::GeneratorSnapshot;
 use super::grading::GradingPool;
 use super::journal::TokenJournal;
 use super::language_model::LanguageModel;
-use super::learner::{TokenLearnerParts, TokenLearnerRole};
+use super::learner::{Balancer, TokenLearnerParts, TokenLearnerRole};
 use super::plane::{Plane, PlaneParts, PlaneSnapshot, ReadyGroup, Tracked};
 use super::run::{TokenRun, TokenRunParts};
+use super::teachers::OpenTeachers;
 use crate::actors::checkpoint::{MAX_STATE_BYTES, files};
 use crate::actors::interrupt::Interrupt;
 use crate::actors::parameter_bus::{ParameterBus, Published};
@@ -31,11 +32,11 @@ use crate::codec::{self, CheckpointReader, CheckpointStore, CodecError, tensors_
 use crate::config::TokenConfig;
 use crate::env::task::{Prompts, Split, Task};
 use crate::learner::LearnerError;
-use crate::learner::token::{TokenLearner, TokenLearnerState};
+use crate::learner::token::{Keep, TokenLearner, TokenLearnerConfig, TokenLearnerState};
 use crate::policy::Parameters;
-use crate::schedule::{Scheduler, SchedulerSettings};
+use crate::schedule::{Balance, Scheduler, SchedulerSettings};
 use crate::telemetry::{Cadence, MetricsPosition, SampleWriter, TokenMetrics, TokenRecord};
-use crate::trajectory::{Amount, BufferedTicket, DropReason, Group, Ledger, Trajectory, Version};
+use crate::trajectory::{Amount, BufferedTicket, DropReason, Ledger, Trajectory, Version};
 
 /// One generator a device; the CPU is the only device yet.
 const GENERATORS: usize = 1;
@@ -95,6 +96,7 @@ pub(super) fn build(
     task: Arc<dyn Task>,
     mut model: LanguageModel,
     critic: Option<ValueFunction>,
+    teachers: &OpenTeachers,
     metrics: &Arc<TokenMetrics>,
     run_dir: &RunDir,
     options: &TrainOptions,
@@ -114,24 +116,25 @@ pub(super) fn build(
         Arc::clone(&task),
         Arc::clone(&model.tokenizer),
         model.decoder.config().context,
-        config.learner.efforts.clone(),
+        config.learner.clone(),
         prompts.clone(),
     );
     let is_new = checkpoint.is_none();
-    let (learner, mut state) = match checkpoint {
+    let (mut learner, mut state) = match checkpoint {
         None => fresh(&config, &mut model, critic, &prompts)?,
-        Some(checkpoint) => resumed(&config, &model, critic, checkpoint, run_dir.path())?,
+        Some(checkpoint) => {
+            teachers.check_resumed(run_dir.path())?;
+            resumed(&config, &model, critic, checkpoint, run_dir.path())?
+        }
     };
-    let older = older.into_iter().map(|(version, tensors)| {
-        let parameters = learner.parameters().snapshot_with(tensors).map_err(|error| misfit(&error))?;
-        Ok(Arc::new(Published { version, parameters, normalizer: None }))
-    });
-    let older = older.collect::<Result<Vec<_>, TrainError>>()?;
+    learner.set_teachers(teachers.teachers.clone());
+    let older = older_versions(&learner, older)?;
     prompts.resume(state.plane.prompts).map_err(|error| TrainError::Checkpoint(error.to_string()))?;
     run_dir.write_config(&config)?;
     model.save_description(run_dir.path())?;
     if is_new {
         frozen::write(run_dir.path(), &learner.frozen())?;
+        teachers.write(run_dir.path())?;
     }
 
     let ledger = Ledger::resume(state.ledger.clone());
@@ -145,10 +148,12 @@ pub(super) fn build(
         normalizer: None,
     };
     let bus = Arc::new(ParameterBus::new(first, GENERATORS));
+    let balancer = Balancer::new(&config.learner, options.serial, state.balance);
     let plane = Arc::new(Plane::new(PlaneParts {
         task: Arc::clone(&task),
         tokenizer: Arc::clone(&model.tokenizer),
         learner: config.learner.clone(),
+        answers: balancer.answers().unwrap_or(config.learner.group_size),
         context: model.decoder.config().context,
         generators: GENERATORS,
         queue: sender.clone(),
@@ -178,12 +183,37 @@ pub(super) fn build(
         metrics: Arc::clone(metrics),
         queue: sender,
     }));
+    if let Some(epochs) = balancer.epochs() {
+        learner.set_epochs(epochs);
+    }
     let generators = std::mem::take(&mut state.generators);
-    let learner =
-        learner_role(&run, learner, receiver, state, demonstrations, position, run_dir, options, interrupt)?;
+    let learner = learner_role(
+        &run,
+        learner,
+        balancer,
+        receiver,
+        state,
+        demonstrations,
+        position,
+        run_dir,
+        options,
+        interrupt,
+    )?;
     let mut snapshots = generators;
     snapshots.resize(GENERATORS, None);
     Ok(Prepared { run, learner, generators: snapshots })
+}
+
+/// Versions before the newest that generation still uses.
+fn older_versions(
+    learner: &TokenLearner,
+    older: Vec<(Version, Vec<(String, Tensor)>)>,
+) -> Result<Vec<Arc<Published>>, TrainError> {
+    let older = older.into_iter().map(|(version, tensors)| {
+        let parameters = learner.parameters().snapshot_with(tensors).map_err(|error| misfit(&error))?;
+        Ok(Arc::new(Published { version, parameters, normalizer: None }))
+    });
+    older.collect()
 }
 
 /// The ticket of a trajectory that had ended when a checkpoint was taken.
@@ -196,6 +226,7 @@ fn adopted(ledger: &Ledger, trajectory: &Trajectory) -> BufferedTicket {
 fn learner_role(
     run: &Arc<TokenRun>,
     learner: TokenLearner,
+    balancer: Balancer,
     receiver: QueueReceiver<ReadyGroup>,
     state: TokenRunState,
     demonstrations: Demonstrations,
@@ -217,7 +248,8 @@ fn learner_role(
         position,
         run.ledger.submitted_steps(),
     )?;
-    let adopt = |group: Group| ReadyGroup {
+    let adopt = |StandingGroup { group, others }: StandingGroup| ReadyGroup {
+        others,
         tickets: group.members.iter().map(|member| adopted(&run.ledger, member)).collect(),
         queued_at: group.oldest_version().unwrap_or_default(),
         group,
@@ -228,6 +260,7 @@ fn learner_role(
         queue: receiver,
         carried,
         journal: state.journal,
+        balancer,
         demonstrations,
         recorder,
         samples: if state.samples > 0 {
@@ -283,6 +316,7 @@ fn fresh(
         ordered: 0,
         generators: Vec::new(),
         queue: Vec::new(),
+        balance: Balance::default(),
     };
     Ok((learner, state))
 }
@@ -309,6 +343,25 @@ fn check_trained(
     ))
 }
 
+/// Groups of a checkpoint are learned from together with those to come, and so have to be made alike.
+fn check_group_sizes(config: &TokenLearnerConfig, state: &TokenRunState) -> Result<(), TrainError> {
+    if config.keep == Keep::All {
+        let standing = state.queue.iter().map(|standing| standing.group.members.len());
+        let mut sizes = standing.chain(state.plane.open.iter().map(|open| open.size));
+        let now = config.group_size;
+        if let Some(saved) = sizes.find(|&saved| saved != now) {
+            let why = format!(
+                "the checkpoint was made with learner.group_size = {saved}, not {now}, or with another learner.keep"
+            );
+            return Err(TrainError::Checkpoint(why));
+        }
+    } else if state.queue.iter().any(|standing| standing.group.members.len() > 2) {
+        let why = "the checkpoint was made with learner.keep = \"all\": take that, or begin a new run";
+        return Err(TrainError::Checkpoint(why.into()));
+    }
+    Ok(())
+}
+
 /// The learner and the state that a checkpoint holds.
 fn resumed(
     config: &TokenConfig,
@@ -331,12 +384,7 @@ fn resumed(
     check_trained(config, model, &parameters, run_dir)?;
     let all = parameters.into_iter().chain(frozen::read(run_dir)?).collect();
     let parameters = model.decoder.layout().adopt(all, &Device::Cpu).map_err(|error| misfit(&error))?;
-    let members = state.queue.iter().map(|group| group.members.len());
-    if let Some(saved) = members.into_iter().find(|&saved| saved != config.learner.group_size) {
-        let now = config.learner.group_size;
-        let why = format!("the checkpoint was made with learner.group_size = {saved}, not {now}");
-        return Err(TrainError::Checkpoint(why));
-    }
+    check_group_sizes(&config.learner, &state)?;
     let batch = config.learner.prompts as u64;
     let settings = SchedulerSettings::new(&config.schedule, batch, config.learner.forced_lag);
     if state.plane.scheduler.settings() != &settings {
@@ -382,7 +430,7 @@ fn write_off_lost(ledger: &Ledger, state: &TokenRunState) {
     };
     let live = sum(&mut state.plane.open.iter().flat_map(|open| &open.begun));
     let ended = state.plane.open.iter().flat_map(|open| &open.ended);
-    let buffered = sum(&mut state.queue.iter().flat_map(|group| &group.members).chain(ended));
+    let buffered = sum(&mut state.queue.iter().flat_map(|standing| &standing.group.members).chain(ended));
     ledger.write_off(minus(state.ledger.live, live), minus(state.ledger.buffered, buffered));
 }
 
@@ -396,9 +444,22 @@ pub fn load_token_parameters(
 ) -> Result<(Version, Parameters), TrainError> {
     let checkpoint = load(&CheckpointReader::new(run_dir.join(RunDir::CHECKPOINTS)))?
         .ok_or_else(|| TrainError::Checkpoint(format!("no checkpoint in {}", run_dir.display())))?;
-    let all = checkpoint.parameters.into_iter().chain(frozen::read(run_dir)?).collect();
+    let parameters = adopt_trained(run_dir, model, checkpoint.parameters)?;
+    Ok((checkpoint.state.learner.version, parameters))
+}
+
+/// The parameters that a checkpoint holds, with those of the run that are not trained.
+///
+/// # Errors
+/// When they do not fit the model.
+pub(super) fn adopt_trained(
+    run_dir: &Path,
+    model: &LanguageModel,
+    trained: Vec<(String, Tensor)>,
+) -> Result<Parameters, TrainError> {
+    let all = trained.into_iter().chain(frozen::read(run_dir)?).collect();
     let adopt = || model.decoder.layout().adopt(all, &Device::Cpu)?.to_variables_where(|_| false);
     // Nothing of it is trained here, so that weights are laid out once.
     let (_, parameters) = adopt().map_err(|error| misfit(&error))?;
-    Ok((checkpoint.state.learner.version, parameters))
+    Ok(parameters)
 }

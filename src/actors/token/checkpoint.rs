@@ -7,6 +7,7 @@ use super::journal::TokenJournal;
 use super::plane::PlaneSnapshot;
 use crate::codec::Kind;
 use crate::learner::token::TokenLearnerState;
+use crate::schedule::Balance;
 use crate::telemetry::{MetricsPosition, TokenRecord};
 use crate::trajectory::{Group, LedgerSnapshot, Version};
 
@@ -35,7 +36,18 @@ pub struct TokenRunState {
     /// Generators in order; `None` for one that did not answer in time.
     pub generators: Vec<Option<GeneratorSnapshot>>,
     /// Groups in the queue and in the batch in formation, oldest first.
-    pub queue: Vec<Group>,
+    pub queue: Vec<StandingGroup>,
+    /// Times that generation and learning take, and what was chosen by them.
+    pub balance: Balance,
+}
+
+/// A group that waits for the learner.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StandingGroup {
+    /// The group, as it is learned from.
+    pub group: Group,
+    /// Rewards of the answers that were not kept; `None` where grading failed.
+    pub others: Vec<Option<f64>>,
 }
 
 /// Files of a checkpoint beside those that every run has.

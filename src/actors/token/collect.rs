@@ -144,8 +144,8 @@ fn of_configuration(
     let mut learner =
         TokenLearner::new(settings, config.seed, decoder, &parameters, frozen, temperature, state)?;
     let (tokenizer, context) = (Arc::clone(&model.tokenizer), model.decoder.config().context);
-    let efforts = config.learner.efforts.clone();
-    let demonstrations = Demonstrations::new(Arc::clone(task), tokenizer, context, efforts, prompts.clone());
+    let settings = config.learner.clone();
+    let demonstrations = Demonstrations::new(Arc::clone(task), tokenizer, context, settings, prompts.clone());
     let made = warm_up(&config.warmup, &mut learner, demonstrations)?;
     let parameters = learner.parameters().snapshot().map_err(LearnerError::from)?;
     Ok((model, Version(0), parameters, made))

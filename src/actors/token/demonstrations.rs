@@ -1,11 +1,14 @@
 //! What a warm-up imitates: the task's own demonstrations, as trajectories whose every answer token is to be learned.
+//!
+//! What reinforcement learning would punish is not imitated: a demonstration over the budget of the effort that it is
+//! asked at is passed over, so that a task with short and long demonstrations shows each effort those that it may take.
 
 use std::sync::Arc;
 
 use super::conversation::{Conversation, prompt_ids};
 use super::efforts::at_effort;
 use crate::env::task::{Prompts, Split, Task, Turn, respond};
-use crate::learner::token::EffortConfig;
+use crate::learner::token::TokenLearnerConfig;
 use crate::policy::Tokenizer;
 use crate::trajectory::{Finish, Group, Reward, Trajectory, TrajectoryId, Version};
 
@@ -20,7 +23,7 @@ pub struct Demonstrations {
     task: Arc<dyn Task>,
     tokenizer: Arc<Tokenizer>,
     context: usize,
-    efforts: Vec<EffortConfig>,
+    learner: TokenLearnerConfig,
     prompts: Prompts,
     /// The batch that `prompts` stands at.
     next: u64,
@@ -28,16 +31,16 @@ pub struct Demonstrations {
 
 impl Demonstrations {
     /// Demonstrations of a task's problems in the order of `prompts`, each of fewer tokens than the context, asked at the
-    /// efforts in turn.
+    /// efforts of `learner` in turn and within their budgets.
     #[must_use]
     pub fn new(
         task: Arc<dyn Task>,
         tokenizer: Arc<Tokenizer>,
         context: usize,
-        efforts: Vec<EffortConfig>,
+        learner: TokenLearnerConfig,
         prompts: Prompts,
     ) -> Self {
-        Self { task, tokenizer, context, efforts, prompts, next: 0 }
+        Self { task, tokenizer, context, learner, prompts, next: 0 }
     }
 
     /// The n-th batch, one group a demonstration.
@@ -61,9 +64,9 @@ impl Demonstrations {
                 Some(group) => groups.push(group),
                 None if passed_over < MOST_PASSED_OVER => passed_over += 1,
                 None => {
-                    return Err(
-                        "the task demonstrates no answers to warm up with; set warmup.updates = 0".into()
-                    );
+                    return Err("the task demonstrates no answers to warm up with, within their budgets if they have \
+                                some; set warmup.updates = 0"
+                        .into());
                 }
             }
         }
@@ -73,7 +76,8 @@ impl Demonstrations {
     fn demonstration(&self, epoch: u32, index: u32) -> Result<Option<Group>, String> {
         let text = |error: &dyn std::fmt::Display| format!("demonstration of problem {index}: {error}");
         let problem = self.task.problem(Split::Train, index).map_err(|e| text(&e))?;
-        let problem = Arc::new(at_effort(problem, &self.efforts, index as usize));
+        let place = self.task.place(Split::Train, index) as usize;
+        let problem = Arc::new(at_effort(problem, &self.learner.efforts, place));
         let prompt = prompt_ids(&self.tokenizer, &problem).map_err(|e| text(&e))?;
         let id = TrajectoryId { epoch, prompt: index, ..TrajectoryId::default() };
         let mut trajectory = Trajectory::new(id, prompt.into());
@@ -93,12 +97,62 @@ impl Demonstrations {
                 }
             }
         }
-        if trajectory.action_count() == 0 || trajectory.len() > self.context {
+        let tau = self.learner.effort_of(place).map(|effort| effort.tau);
+        let written = trajectory.action_count();
+        if written == 0
+            || trajectory.len() > self.context
+            || self.learner.shaping.is_over_budget(tau, problem.budget(), written as u64)
+        {
             return Ok(None);
         }
         trajectory.finish = Some(Finish::Stop);
         trajectory.reward = Some(Reward::of(1.0));
         let source = Arc::clone(&problem.source);
         Ok(Some(Group { epoch, prompt: index, source, budget: None, members: vec![trajectory] }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::env::task::TaskRegistry;
+
+    /// Chains of three steps, worked or not, at an effort that only the value fits into and one that all fits into.
+    fn demonstrations(base: u64) -> Demonstrations {
+        let chain = |steps: bool| {
+            format!(
+                "{{ name = 'chain', options = {{ min_terms = 4, max_terms = 4, modulus = 10, steps = {steps} }} }}"
+            )
+        };
+        let options = format!("parts = [{}, {}]", chain(true), chain(false));
+        let task = TaskRegistry::builtin().make("mixture", &toml::from_str(&options).unwrap(), 1).unwrap();
+        let tokenizer = Tokenizer::characters(&(task.alphabet().unwrap() + "lh")).unwrap();
+        let learner = format!(
+            "efforts = [{{ name = 'low', instruction = 'l', tau = 0.34 }}, {{ name = 'high', instruction = 'h' }}]\n\
+             shaping = {{ effort_budget = {{ base = {base} }} }}"
+        );
+        let prompts = Prompts::new(None, true, 1).unwrap();
+        Demonstrations::new(task, Arc::new(tokenizer), 24, toml::from_str(&learner).unwrap(), prompts)
+    }
+
+    #[test]
+    fn a_demonstration_over_the_budget_of_its_effort_is_passed_over() {
+        let mut demonstrations = demonstrations(6);
+        let low = demonstrations.tokenizer.encode("l").unwrap()[0];
+        let (mut of_low, mut of_high) = (BTreeSet::new(), BTreeSet::new());
+        for group in demonstrations.batch(0, 60).unwrap() {
+            let shown = &group.members[0];
+            let lengths = if shown.prompt.contains(&low) { &mut of_low } else { &mut of_high };
+            lengths.insert(shown.action_count());
+        }
+        assert_eq!((of_low, of_high), (BTreeSet::from([2]), BTreeSet::from([2, 6])));
+    }
+
+    #[test]
+    fn a_task_without_a_demonstration_within_any_budget_is_refused() {
+        let error = demonstrations(1).batch(0, 1).unwrap_err();
+        assert!(error.contains("warmup.updates = 0") && error.contains("budgets"), "{error}");
     }
 }

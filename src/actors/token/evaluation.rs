@@ -17,6 +17,7 @@ use crate::generate::{EngineConfig, Stops, Weights};
 use crate::learner::token::EffortConfig;
 use crate::ops::Sampling;
 use crate::policy::{Decoder, Tokenizer};
+use crate::telemetry::EvaluationPart;
 use crate::trajectory::{Finish, Reward, Trajectory, TrajectoryId};
 
 /// Pass number of evaluation answers, which no training pass reaches.
@@ -49,6 +50,11 @@ impl Default for TokenEvaluationConfig {
 pub struct EvaluatedAnswer {
     /// Index of the problem.
     pub problem: u32,
+    /// Where the problem comes from.
+    pub source: Arc<str>,
+    /// Name of the effort that it was asked at, where there is a choice of efforts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<String>,
     /// The prompt as the model sees it.
     pub prompt: String,
     /// What the model wrote, its turns one after another.
@@ -100,6 +106,24 @@ impl TokenEvaluation {
         let centre = (p + z * z / (2.0 * n)) / (1.0 + z * z / n);
         let half = z / (1.0 + z * z / n) * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
         ((centre - half).max(0.0), (centre + half).min(1.0))
+    }
+
+    /// The answers of each source and effort, in the order of their names.
+    #[must_use]
+    pub fn parts(&self) -> Vec<EvaluationPart> {
+        let mut parts: BTreeMap<(Arc<str>, Option<String>), Self> = BTreeMap::new();
+        for answer in &self.answers {
+            let part = parts.entry((Arc::clone(&answer.source), answer.effort.clone())).or_default();
+            part.answers.push(answer.clone());
+        }
+        let part = |((source, effort), part): ((Arc<str>, Option<String>), Self)| EvaluationPart {
+            source: source.to_string(),
+            effort,
+            graded: part.graded() as u64,
+            accuracy: part.accuracy(),
+            reward_mean: part.mean(),
+        };
+        parts.into_iter().map(part).filter(|part| part.graded > 0).collect()
     }
 
     /// Share of answers that were cut off.
@@ -154,14 +178,17 @@ pub fn evaluate_tokens(
         }
         while (next as usize) < count && asked.has_room() {
             let problem = task.problem(Split::Evaluation, next).map_err(|error| error.to_string())?;
-            let problem = at_effort(problem, efforts, next as usize);
+            let place = task.place(Split::Evaluation, next) as usize;
+            let problem = at_effort(problem, efforts, place);
             let id = TrajectoryId { epoch: EPOCH, prompt: next, ..TrajectoryId::default() };
             let prompt = asked.prompt(&problem)?;
             asked.ask(Arc::new(problem), prompt, id)?;
             next += 1;
         }
         for Answered { trajectory, conversation, reward } in asked.step()? {
-            let answer = answered(tokenizer, &trajectory, &conversation, reward);
+            let place = task.place(Split::Evaluation, trajectory.id.prompt) as usize;
+            let effort = efforts.get(place % efforts.len().max(1)).map(|effort| effort.name.clone());
+            let answer = answered(tokenizer, &trajectory, &conversation, reward, effort);
             answers.insert(trajectory.id.prompt, answer);
         }
     }
@@ -173,9 +200,12 @@ fn answered(
     trajectory: &Trajectory,
     conversation: &Conversation,
     reward: Option<Reward>,
+    effort: Option<String>,
 ) -> EvaluatedAnswer {
     EvaluatedAnswer {
         problem: trajectory.id.prompt,
+        source: Arc::clone(&conversation.problem.source),
+        effort,
         prompt: tokenizer.decode(&trajectory.prompt),
         answer: tokenizer.decode(&trajectory.tokens),
         reference: conversation.problem.answer.clone(),
@@ -192,6 +222,8 @@ mod tests {
     fn of_rewards(rewards: &[Option<f64>]) -> TokenEvaluation {
         let answer = |&reward: &Option<f64>| EvaluatedAnswer {
             problem: 0,
+            source: "sums".into(),
+            effort: None,
             prompt: String::new(),
             answer: String::new(),
             reference: String::new(),
@@ -206,6 +238,23 @@ mod tests {
     fn answers_that_could_not_be_graded_are_no_wrong_answers() {
         let evaluation = of_rewards(&[Some(1.0), None, Some(0.0), Some(1.0), None]);
         assert_eq!((evaluation.graded(), evaluation.accuracy()), (3, 2.0 / 3.0));
+    }
+
+    #[test]
+    fn each_source_and_effort_is_a_part_of_its_own_and_what_was_not_graded_is_none() {
+        let mut evaluation = of_rewards(&[Some(1.0), Some(0.5), Some(0.0), None, Some(1.0), None]);
+        let cells = [("b", "low"), ("a", "high"), ("a", "low"), ("a", "low"), ("b", "low"), ("c", "low")];
+        for (answer, (source, effort)) in evaluation.answers.iter_mut().zip(cells) {
+            (answer.source, answer.effort) = (source.into(), Some(effort.into()));
+        }
+        let parts = evaluation.parts();
+        let cells: Vec<_> = parts
+            .iter()
+            .map(|part| {
+                (&*part.source, part.effort.as_deref().unwrap(), part.graded, part.accuracy, part.reward_mean)
+            })
+            .collect();
+        assert_eq!(cells, [("a", "high", 1, 0.0, 0.5), ("a", "low", 1, 0.0, 0.0), ("b", "low", 2, 1.0, 1.0)]);
     }
 
     #[test]

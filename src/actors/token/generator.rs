@@ -341,8 +341,8 @@ impl Role for Generator {
             self.run.plane.wait(seen, patience);
             return Ok(Turn::Waiting);
         }
-        self.run.faults.engine_step(self.index as u32);
         let since = Instant::now();
+        self.run.faults.engine_step(self.index as u32);
         let (engine, pool) = (&mut self.engine, &self.pool);
         let finished = with_threads(pool, || engine.step())?;
         self.run.generator_busy.add(since.elapsed());

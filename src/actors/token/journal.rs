@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::actors::standing::{Lags, Scores};
+use crate::trajectory::TokenFates;
 
 /// Updates in the running mean of rewards.
 const WINDOW: usize = 10;
@@ -32,6 +33,8 @@ pub struct TokenJournal {
     pub initial_explained_variance: Option<f64>,
     /// Whether the policy has been updated.
     pub policy_updated: bool,
+    /// What became of the tokens of all updates.
+    pub token_fates: TokenFates,
     /// Version at which the next evaluation is due.
     pub next_evaluation: u64,
 }
@@ -48,6 +51,7 @@ impl Default for TokenJournal {
             initial_evaluation: None,
             initial_explained_variance: None,
             policy_updated: false,
+            token_fates: TokenFates::default(),
             next_evaluation: 0,
         }
     }

@@ -154,7 +154,10 @@ impl LanguageModel {
 }
 
 /// What a JSON file holds; `None` when there is none.
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, TrainError> {
+///
+/// # Errors
+/// When it cannot be read, or holds something else.
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, TrainError> {
     let refuse = |error: &dyn std::fmt::Display| TrainError::Model(format!("{}: {error}", path.display()));
     match std::fs::read_to_string(path) {
         Ok(text) => serde_json::from_str(&text).map(Some).map_err(|error| refuse(&error)),

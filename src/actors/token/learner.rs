@@ -5,6 +5,7 @@
 //! update, or dropped as stale or not finite; a dropped one gives its place back to the schedule. Batches are put in
 //! the order of their problems, so that an update does not depend on which of them was finished first.
 
+mod balancer;
 mod examine;
 mod report;
 mod save;
@@ -13,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::balancer::Balancer;
 use self::report::Totals;
 use super::demonstrations::Demonstrations;
 use super::journal::TokenJournal;
@@ -27,7 +29,7 @@ use crate::actors::role::{Role, RoleError, Turn};
 use crate::codec::CheckpointStore;
 use crate::learner::LearnerError;
 use crate::learner::schedule::Progress;
-use crate::learner::token::{LearningRates, TokenLearner, TokenOutcome};
+use crate::learner::token::{LearningRates, TokenLearner, TokenLearnerConfig, TokenOutcome};
 use crate::telemetry::{SampleWriter, TokenRecord};
 use crate::trajectory::{DropReason, Group, Version};
 
@@ -43,6 +45,8 @@ pub struct TokenLearnerParts {
     pub carried: VecDeque<ReadyGroup>,
     /// What is remembered of the run.
     pub journal: TokenJournal,
+    /// Chooses how much work a step holds, where that is not set.
+    pub balancer: Balancer,
     /// What a warm-up imitates.
     pub demonstrations: Demonstrations,
     /// Metrics and files.
@@ -63,6 +67,7 @@ pub struct TokenLearnerRole {
     carried: VecDeque<ReadyGroup>,
     batch: Vec<ReadyGroup>,
     journal: TokenJournal,
+    balancer: Balancer,
     demonstrations: Demonstrations,
     recorder: Recorder<TokenRecord>,
     samples: SampleWriter,
@@ -71,6 +76,8 @@ pub struct TokenLearnerRole {
     /// Published versions that trajectories may be checked under, newest first.
     versions: VecDeque<Arc<Published>>,
     record: TokenRecord,
+    /// Groups of the batch in hand whose answers were all alike, where answers are compared.
+    alike: Option<u64>,
     /// Totals at the last report, from which a record's shares are told.
     seen: Totals,
     last_checkpoint: (Version, Instant),
@@ -92,6 +99,7 @@ impl TokenLearnerRole {
             carried: parts.carried,
             batch: Vec::new(),
             journal: parts.journal,
+            balancer: parts.balancer,
             demonstrations: parts.demonstrations,
             recorder: parts.recorder,
             samples: parts.samples,
@@ -99,6 +107,7 @@ impl TokenLearnerRole {
             interrupt: parts.interrupt,
             versions,
             record: TokenRecord::default(),
+            alike: None,
             seen: Totals::default(),
             last_checkpoint,
             complete: None,
@@ -217,7 +226,7 @@ impl TokenLearnerRole {
 
     /// Draws groups until the batch is complete.
     fn fill(&mut self, patience: Duration) -> bool {
-        let (prompts, max_lag) = (self.run.config.learner.prompts, self.run.config.learner.max_lag);
+        let TokenLearnerConfig { prompts, max_lag, max_token_age, .. } = self.run.config.learner;
         while self.batch.len() < prompts {
             let since = Instant::now();
             let drawn = match self.carried.pop_front() {
@@ -228,8 +237,15 @@ impl TokenLearnerRole {
             let Some((ready, waited)) = drawn else { return false };
             let version = self.learner.version();
             let oldest = ready.group.oldest_version().unwrap_or(version);
-            if max_lag.is_some_and(|most| version.lag_of(oldest) > most) {
-                ready.discard(DropReason::Stale);
+            let newest = ready.group.newest_version().unwrap_or(version);
+            let beyond = |most: Option<u64>, of: Version| most.is_some_and(|most| version.lag_of(of) > most);
+            let refused = if beyond(max_lag, oldest) {
+                Some(DropReason::Stale)
+            } else {
+                beyond(max_token_age, newest).then_some(DropReason::Masked)
+            };
+            if let Some(reason) = refused {
+                ready.discard(reason);
                 self.run.plane.discarded(1);
                 continue;
             }
@@ -275,6 +291,7 @@ impl TokenLearnerRole {
         let poison = self.fault(FaultKind::NanGradient).is_some();
         let rates = self.learning_rates();
         let batch = std::mem::take(&mut self.batch);
+        let answers = Self::answers_of(&batch);
         let before = self.learner.version();
         let groups: Vec<&Group> = batch.iter().map(|ready| &ready.group).collect();
         let interrupt = self.interrupt.clone();
@@ -282,9 +299,11 @@ impl TokenLearnerRole {
         self.learner.set_pass_rates(self.run.plane.pass_rates());
         let outcome = self.learner.update(&groups, rates, poison, &abandon);
         self.record.learning_rate = Some(rates.policy);
+        let mut passes = None;
         match outcome {
             Ok(TokenOutcome::Applied(applied)) => {
-                self.describe(&groups, &applied);
+                passes = (!applied.value_only).then_some(applied.passes);
+                self.describe(&batch, &applied);
                 self.check_log_probs(&groups)?;
                 self.write_samples(&groups)?;
                 for ready in batch {
@@ -310,8 +329,10 @@ impl TokenLearnerRole {
                 return Err(error.into());
             }
         }
-        self.run.learner_busy.add(since.elapsed());
-        self.record.update_seconds += since.elapsed().as_secs_f64();
+        let took = since.elapsed();
+        self.run.learner_busy.add(took);
+        self.record.update_seconds += took.as_secs_f64();
+        self.balance(answers, took, passes);
         Ok(())
     }
 

@@ -28,6 +28,7 @@ pub mod plane;
 mod pretrain;
 mod reward_model;
 pub mod run;
+mod teachers;
 mod train;
 mod tree;
 mod warmup;

@@ -5,7 +5,8 @@
 //! guards it all; nothing that takes time happens under it but making a problem's prompt.
 //!
 //! Invariants:
-//! - A group enters the queue whole, with all of its members ended, exactly once; or it is dropped with a reason, and
+//! - How many answers a group is made of is settled when it is opened, and stays so over restarts and checkpoints.
+//! - A group enters the queue with all of its answers ended, exactly once; or it is dropped with a reason, and
 //!   the scheduler puts another in its place.
 //! - The queue has room for all that the scheduler lets run ahead, so that entering it never waits.
 //! - Groups that are dropped one after another without one that stays end the run with an error that says why.
@@ -46,6 +47,8 @@ pub struct PlaneParts {
     pub tokenizer: Arc<Tokenizer>,
     /// What groups are made of, and what is learned from them.
     pub learner: TokenLearnerConfig,
+    /// Answers to each problem, until [`Plane::set_answers`] says otherwise.
+    pub answers: usize,
     /// Positions of the model's context.
     pub context: usize,
     /// Generators.
@@ -65,6 +68,8 @@ struct State {
     scheduler: Scheduler,
     prompts: Prompts,
     open: BTreeMap<GroupKey, Open>,
+    /// Answers that groups are made of when they are opened now.
+    answers: usize,
     /// Groups that wait for a generator, in order of their dispatch.
     waiting: VecDeque<(GroupKey, Vec<Member>)>,
     /// Groups that were ordered and have no problem yet.
@@ -97,6 +102,7 @@ impl Plane {
             scheduler: parts.scheduler,
             prompts: parts.prompts,
             open: BTreeMap::new(),
+            answers: parts.answers,
             waiting: VecDeque::new(),
             ordered: 0,
             history: parts.history,
@@ -190,6 +196,11 @@ impl Plane {
         Some(Job { key, members })
     }
 
+    /// Groups that are opened from now on are made of so many answers; those that are open stay as they are.
+    pub fn set_answers(&self, answers: usize) {
+        self.lock().answers = answers;
+    }
+
     /// How many batches generation may be ahead of learning.
     #[must_use]
     pub fn lead(&self) -> u64 {
@@ -217,7 +228,7 @@ impl Plane {
             for (_, ended) in std::mem::take(&mut open.members) {
                 ended.ticket.discard(DropReason::ActorRestart);
             }
-            waiting.push_back((*key, open.members_to_come(*key, self.learner.group_size)));
+            waiting.push_back((*key, open.members_to_come(*key)));
         }
         self.signal(&mut state);
     }
@@ -285,6 +296,7 @@ impl Plane {
             OpenSnapshot {
                 key,
                 attempt: open.attempt,
+                size: open.size,
                 ended: open.members.values().map(|ended| ended.trajectory.clone()).collect(),
                 begun: begun.iter().filter(of_group).cloned().collect(),
             }
@@ -312,7 +324,7 @@ impl Plane {
         let mut state = self.lock();
         state.ordered = ordered;
         state.tracked = tracked;
-        for OpenSnapshot { key, attempt, ended, begun } in snapshots {
+        for OpenSnapshot { key, attempt, size, ended, begun } in snapshots {
             let problem = self.task.problem(Split::Train, key.1).map_err(|error| error.to_string())?;
             let asked = efforts::asked(&problem, &self.learner.efforts, &self.tokenizer)
                 .map_err(|error| error.to_string())?;
@@ -321,8 +333,8 @@ impl Plane {
                 (trajectory.id.member, Ended { trajectory, ticket, error: None })
             });
             let members: BTreeMap<u16, Ended> = members.collect();
-            let open = Open { problem: Arc::new(problem), asked, members, owner: None, attempt };
-            let mut rest = open.members_to_come(key, self.learner.group_size);
+            let open = Open { problem: Arc::new(problem), asked, members, owner: None, attempt, size };
+            let mut rest = open.members_to_come(key);
             for member in &mut rest {
                 if let Some(begun) = begun.iter().find(|begun| begun.id == member.trajectory.id) {
                     let prompt = Arc::clone(&member.trajectory.prompt);
@@ -374,8 +386,9 @@ impl Plane {
         }
         let key = (epoch, prompt);
         let problem = Arc::new(problem);
-        let open = Open { problem, asked, members: BTreeMap::new(), owner: None, attempt: 0 };
-        state.waiting.push_back((key, open.members_to_come(key, self.learner.group_size)));
+        let size = state.answers;
+        let open = Open { problem, asked, members: BTreeMap::new(), owner: None, attempt: 0, size };
+        state.waiting.push_back((key, open.members_to_come(key)));
         state.open.insert(key, open);
     }
 }

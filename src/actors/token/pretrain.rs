@@ -16,7 +16,6 @@ use crate::config::{Contradiction, TokenConfig};
 use crate::env::task::TaskRegistry;
 use crate::learner::LearnerError;
 use crate::learner::schedule::Progress;
-use crate::learner::token::advantage::TokenAdvantageConfig;
 use crate::learner::token::{Critic, ValueFit, ValuePretraining};
 use crate::ops::with_threads;
 use crate::policy::Decoder;
@@ -71,7 +70,7 @@ pub fn pretrain_value(
     watch: &mut (dyn FnMut(u64, u64, f64) + Send),
 ) -> Result<Pretraining, TrainError> {
     config.check(registry)?;
-    let TokenAdvantageConfig::SkipObservationGae(advantage) = config.learner.advantage else {
+    let Some(advantage) = config.learner.advantage.on_policy_values() else {
         return Err(contradiction("learner.advantage", "pretraining needs an advantage with values").into());
     };
     if !config.learner.has_separate_critic() {

@@ -86,6 +86,14 @@ impl Task for Rewarded {
         self.task.problem(split, index)
     }
 
+    fn place(&self, split: Split, index: u32) -> u32 {
+        self.task.place(split, index)
+    }
+
+    fn sources(&self) -> Vec<Arc<str>> {
+        self.task.sources()
+    }
+
     fn grade(&self, problem: &Problem, completion: &Completion<'_>) -> Result<Reward, GradeError> {
         let messages = self.conversation(problem, completion.turns)?;
         let score =

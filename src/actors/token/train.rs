@@ -8,6 +8,7 @@ use super::language_model::LanguageModel;
 use super::learner::TokenLearnerRole;
 use super::monitor::TokenMonitor;
 use super::run::TokenRun;
+use super::teachers::OpenTeachers;
 use super::tree::{run_token_serial, token_tree};
 use crate::actors::interrupt::Interrupt;
 use crate::actors::role::Learning;
@@ -21,6 +22,7 @@ use crate::telemetry::{
     MetricsServer, Progress, RunOutcome, StatusBoard, TokenMetrics, TokenRunStatus, TokenSummary,
     write_report,
 };
+use crate::trajectory::TokenFates;
 
 /// Trains until a stop condition, a signal or a failure; the summary is also in the run directory. A run that failed
 /// after it started is an `Ok` with that status.
@@ -37,6 +39,7 @@ pub fn train_tokens(
     let model = LanguageModel::open(&config, &*task)?;
     config.check_model(&model, &*task)?;
     let critic = ValueFunction::open(&config, &model)?;
+    let teachers = OpenTeachers::open(&config, &model)?;
     let metrics = Arc::new(TokenMetrics::new(&config.task.name));
     let board = Arc::new(StatusBoard::default());
     // Before the directory, like all that can refuse to start, so that a port in use leaves nothing behind.
@@ -56,7 +59,7 @@ pub fn train_tokens(
 
     let interrupt = Interrupt::listen();
     let Prepared { run, mut learner, generators } =
-        build(config, task, model, critic, &metrics, &run_dir, options, &interrupt)?;
+        build(config, task, model, critic, &teachers, &metrics, &run_dir, options, &interrupt)?;
     let earlier_seconds = learner.wall_seconds();
     let progress = Progress::new(run.config.telemetry.progress);
     let mut monitor = TokenMonitor::new(Arc::clone(&run), progress, Arc::clone(&board), earlier_seconds);
@@ -101,6 +104,7 @@ fn conclude(
         reward_mean: None,
         eval_initial: None,
         eval_mean: None,
+        eval_parts: Vec::new(),
         explained_variance_initial: None,
         lag_mean: None,
         lag_max: 0,
@@ -110,6 +114,7 @@ fn conclude(
         ungraded_groups: run.plane.counts().ungraded,
         too_long_prompts: run.plane.counts().too_long,
         skipped_problems: run.task.skipped(),
+        token_fates: TokenFates::default(),
         ledger: run.ledger.snapshot().into(),
         restarts: run.restarts(),
     };
@@ -122,6 +127,7 @@ fn conclude(
         summary.reward_mean = role.journal().rewards.mean();
         summary.lag_mean = role.journal().lags.mean();
         summary.lag_max = role.journal().lags.max;
+        summary.token_fates = role.journal().token_fates.clone();
         summary.warmup_updates = role.journal().warmup;
         summary.eval_initial = role.journal().initial_evaluation;
         summary.eval_mean = role.journal().rewards.evaluation();
@@ -132,6 +138,8 @@ fn conclude(
             match role.evaluate(problems) {
                 Ok(Some(evaluation)) if evaluation.graded() > 0 => {
                     summary.eval_mean = Some(evaluation.mean());
+                    summary.eval_parts = evaluation.parts();
+                    run.metrics.record_evaluation(&summary.eval_parts);
                 }
                 Ok(_) => {}
                 Err(error) => {

@@ -103,6 +103,20 @@ impl CheckpointReader {
         self.search(|manifest| manifest.best)
     }
 
+    /// The checkpoint in a folder of its own, such as `checkpoints/000000000123`.
+    ///
+    /// # Errors
+    /// When it is none, or is not whole.
+    pub fn read(path: &Path) -> Result<Loaded, TornCheckpoint> {
+        let torn = |why: &str| TornCheckpoint { path: path.to_owned(), why: why.to_owned() };
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(update_of);
+        let (Some(update), Some(folder)) = (name, path.parent()) else {
+            return Err(torn("its name is not that of a checkpoint"));
+        };
+        let loaded = Self::new(folder).load(update, |_| true).map_err(|why| torn(&why))?;
+        loaded.ok_or_else(|| torn("it is not there"))
+    }
+
     fn search(&self, wanted: impl Fn(&Manifest) -> bool) -> Result<Search, CodecError> {
         let mut torn = Vec::new();
         for update in self.updates()?.into_iter().rev() {

@@ -56,6 +56,19 @@ fn a_checkpoint_comes_back_as_it_was() {
 }
 
 #[test]
+fn one_checkpoint_is_read_by_its_folder_and_what_is_none_or_torn_is_refused() {
+    let (folder, _store) = two();
+    let reader = CheckpointReader::new(folder.path());
+    let newest = reader.latest_valid().unwrap().found.unwrap();
+    assert_eq!(CheckpointReader::read(&newest.path).unwrap(), newest);
+    let refused = |path: &Path| CheckpointReader::read(path).unwrap_err().to_string();
+    assert!(refused(folder.path()).contains("not that of a checkpoint"));
+    assert!(refused(&folder.path().join("000000000777")).contains("000000000777"));
+    fs::write(newest.path.join(FILES[0].0), b"torn").unwrap();
+    assert!(refused(&newest.path).contains("is not used"));
+}
+
+#[test]
 fn the_same_files_give_the_same_bytes() {
     let (first, second) = (two(), two());
     for name in names(&first.0.path().join("000000000002")).unwrap() {

@@ -111,6 +111,19 @@ pub trait Task: Send + Sync {
     /// When there is no such problem.
     fn problem(&self, split: Split, index: u32) -> Result<Problem, TaskError>;
 
+    /// Number of the problem among those of its kind. What is dealt to problems in turn, such as efforts, goes by it, so
+    /// that every kind meets all of it. Unless implemented: the index, for problems of one kind.
+    fn place(&self, split: Split, index: u32) -> u32 {
+        let _ = split;
+        index
+    }
+
+    /// Every source that training problems have ([`Problem::source`]), for settings that name one. Unless implemented:
+    /// that of the first problem, for problems of one source.
+    fn sources(&self) -> Vec<Arc<str>> {
+        self.problem(Split::Train, 0).map(|problem| vec![problem.source]).unwrap_or_default()
+    }
+
     /// Grades an answer; usually 1 for a right and 0 for a wrong one. Called from grading threads, several at once.
     ///
     /// # Errors

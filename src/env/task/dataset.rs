@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -312,6 +313,12 @@ impl Task for Dataset {
             index,
             len: problems.len() as u32,
         })
+    }
+
+    fn sources(&self) -> Vec<Arc<str>> {
+        let mut seen = BTreeSet::new();
+        let sources = self.train.iter().map(|problem| &problem.source);
+        sources.filter(|source| seen.insert(Arc::clone(source))).cloned().collect()
     }
 
     fn skipped(&self) -> u64 {

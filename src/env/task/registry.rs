@@ -9,10 +9,10 @@ use std::sync::Arc;
 use super::contract::Task;
 use super::error::TaskError;
 use super::options::TaskOptions;
-use super::{builtin, dataset};
+use super::{builtin, dataset, mixture};
 use crate::env::hint::did_you_mean;
 
-type Factory = dyn Fn(&TaskOptions<'_>, u64) -> Result<Box<dyn Task>, TaskError> + Send + Sync;
+type Factory = dyn Fn(&TaskOptions<'_>, u64, &TaskRegistry) -> Result<Box<dyn Task>, TaskError> + Send + Sync;
 
 /// One task that can be made by name.
 #[derive(Clone)]
@@ -28,6 +28,17 @@ impl TaskEntry {
     pub fn new<F>(name: impl Into<String>, summary: impl Into<String>, factory: F) -> Self
     where
         F: Fn(&TaskOptions<'_>, u64) -> Result<Box<dyn Task>, TaskError> + Send + Sync + 'static,
+    {
+        Self::composed(name, summary, move |options, seed, _| factory(options, seed))
+    }
+
+    /// A task made of others: `factory` also gets the registry that it is made from.
+    pub fn composed<F>(name: impl Into<String>, summary: impl Into<String>, factory: F) -> Self
+    where
+        F: Fn(&TaskOptions<'_>, u64, &TaskRegistry) -> Result<Box<dyn Task>, TaskError>
+            + Send
+            + Sync
+            + 'static,
     {
         Self { name: name.into(), summary: summary.into(), factory: Arc::new(factory) }
     }
@@ -74,6 +85,7 @@ impl TaskRegistry {
         let mut registry = Self::new();
         builtin::register(&mut registry);
         registry.register(dataset::entry());
+        registry.register(mixture::entry());
         registry
     }
 
@@ -104,7 +116,7 @@ impl TaskRegistry {
     /// When the name is unknown, an option is unknown or impossible, or the task cannot be made.
     pub fn make(&self, name: &str, options: &toml::Table, seed: u64) -> Result<Arc<dyn Task>, TaskError> {
         let entry = self.get(name)?;
-        (entry.factory)(&TaskOptions::new(&entry.name, options), seed).map(Arc::from)
+        (entry.factory)(&TaskOptions::new(&entry.name, options), seed, self).map(Arc::from)
     }
 }
 

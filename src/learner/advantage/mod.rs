@@ -11,6 +11,7 @@ mod error;
 mod gae;
 mod returns;
 mod skip_observation_gae;
+mod token_vtrace;
 mod vtrace;
 
 pub use boundaries::Boundaries;
@@ -20,4 +21,5 @@ pub use returns::{discounted_returns, n_step_returns, upgo_returns};
 pub use skip_observation_gae::{
     SkipObservationGaeConfig, SkipObservationGaeTargets, TokenRow, skip_observation_gae,
 };
+pub use token_vtrace::{TokenVtraceConfig, TokenVtraceTargets, token_vtrace};
 pub use vtrace::{VtraceConfig, VtraceInput, VtraceTargets, vtrace};

@@ -70,23 +70,41 @@ pub fn clip_scale(norm: f64, max_norm: f64) -> f64 {
 pub fn global_norm<'a>(
     gradients: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
 ) -> Result<f64, OptimizerError> {
-    let mut sum = 0.0;
+    squares(gradients).map(|squares| norm_of(&squares))
+}
+
+/// The norm of a gradient whose parts have these sums of squares.
+#[must_use]
+pub fn norm_of(squares: &[f64]) -> f64 {
+    squares.iter().sum::<f64>().sqrt()
+}
+
+/// The sum of squares of each named gradient, in `f64`.
+///
+/// # Errors
+/// As for [`global_norm`].
+pub fn squares<'a>(
+    gradients: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+) -> Result<Vec<f64>, OptimizerError> {
+    let mut squares = Vec::new();
     let mut elsewhere = Vec::new();
     for (name, gradient) in gradients {
         if gradient.device().is_cpu() {
-            sum += finite(name, sum_of_squares_on_host(gradient)?)?;
+            squares.push(finite(name, sum_of_squares_on_host(gradient)?)?);
         } else {
-            elsewhere.push((name, sum_of_squares_elsewhere(gradient)?));
+            elsewhere.push((squares.len(), name, sum_of_squares_elsewhere(gradient)?));
+            squares.push(0.0);
         }
     }
     if !elsewhere.is_empty() {
         // One transfer for all, however many parameters there are.
-        let (names, sums): (Vec<_>, Vec<_>) = elsewhere.into_iter().unzip();
-        for (name, square) in names.into_iter().zip(Tensor::stack(&sums, 0)?.to_vec1::<f64>()?) {
-            sum += finite(name, square)?;
+        let sums: Vec<&Tensor> = elsewhere.iter().map(|(_, _, sum)| sum).collect();
+        let sums = Tensor::stack(&sums, 0)?.to_vec1::<f64>()?;
+        for ((place, name, _), square) in elsewhere.into_iter().zip(sums) {
+            squares[place] = finite(name, square)?;
         }
     }
-    Ok(sum.sqrt())
+    Ok(squares)
 }
 
 /// The sum of squares of a gradient on a device as an `f64` scalar there.

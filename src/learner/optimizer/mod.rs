@@ -18,7 +18,7 @@ mod rule;
 mod stepper;
 
 pub use adamw::{AdamwConfig, adamw_update};
-pub use clip::{clip_scale, global_norm, sum_of_squares};
+pub use clip::{clip_scale, global_norm, norm_of, squares, sum_of_squares};
 pub use config::OptimizerConfig;
 pub use error::OptimizerError;
 #[cfg(any(feature = "cuda", feature = "kernel-emulation"))]

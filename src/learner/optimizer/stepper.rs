@@ -6,7 +6,7 @@ use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
 
 use super::rule::{Rule, Step};
-use super::{OptimizerConfig, OptimizerError, clip_scale, global_norm};
+use super::{OptimizerConfig, OptimizerError, clip_scale, norm_of, squares};
 #[cfg(feature = "cuda")]
 use crate::ops::cuda::has_kernel;
 
@@ -30,10 +30,12 @@ struct Slot {
 }
 
 /// What a step did.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StepReport {
     /// Global norm of the gradient before clipping.
     pub gradient_norm: f64,
+    /// What it is made of: the sum of squares of each parameter's gradient, in the order of the parameters.
+    pub squares: Vec<f64>,
     /// Factor that clipped it; 1 when it was short enough.
     pub gradient_scale: f64,
 }
@@ -69,6 +71,11 @@ impl Optimizer {
             slots.push(Slot { name, parameter, moments });
         }
         Ok(Self { rule, slots, updates: 0 })
+    }
+
+    /// Names of the parameters, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.slots.iter().map(|slot| slot.name.as_str())
     }
 
     /// Number of updates made.
@@ -122,7 +129,8 @@ impl Optimizer {
             );
         }
         let names = self.slots.iter().map(|slot| slot.name.as_str());
-        let gradient_norm = global_norm(names.zip(&gradients))?;
+        let squares = squares(names.zip(&gradients))?;
+        let gradient_norm = norm_of(&squares);
         let gradient_scale = clip_scale(gradient_norm, max_norm);
         let step = Step { learning_rate, gradient_scale, update: self.updates + 1 };
         for (slot, gradient) in self.slots.iter_mut().zip(&gradients) {
@@ -138,7 +146,7 @@ impl Optimizer {
             self.rule.update_composed(&step, &slot.parameter, &mut slot.moments, gradient)?;
         }
         self.updates += 1;
-        Ok(StepReport { gradient_norm, gradient_scale })
+        Ok(StepReport { gradient_norm, squares, gradient_scale })
     }
 
     /// A copy of everything the next update depends on, as named tensors in a fixed order: `updates`, then

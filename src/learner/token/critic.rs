@@ -143,7 +143,7 @@ impl Critic {
         let (gradients, clip_norm) = (&self.gradients, self.clip_norm);
         let outcome = descend(&mut self.optimizer, gradients, sum, learning_rate, clip_norm, poison)?;
         Ok(match outcome {
-            Ok(gradient_norm) => Ok(ValueStep { loss: sum, gradient_norm }),
+            Ok(step) => Ok(ValueStep { loss: sum, gradient_norm: step.gradient_norm }),
             Err(Stopped::NotFinite(culprit)) => Err(Stopped::NotFinite(name(culprit))),
             Err(stopped) => Err(stopped),
         })

@@ -1,4 +1,8 @@
 //! The figures reported beside a token loss, as sums and counts, so that those of micro-batches add up.
+//!
+//! Invariant: every loss token of the rows that a loss was given is counted under exactly one fate.
+
+use crate::trajectory::{TokenFate, TokenFates};
 
 /// A figure: a mean over the loss tokens, unless it says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +106,7 @@ struct Sum {
 pub struct Diagnostics {
     loss_tokens: u64,
     sums: [Sum; Figure::ALL.len()],
+    fates: [u64; TokenFate::ALL.len()],
 }
 
 impl Diagnostics {
@@ -118,6 +123,14 @@ impl Diagnostics {
         (sum.count > 0).then(|| sum.total / sum.count as f64)
     }
 
+    /// What became of the loss tokens, and how many there are.
+    #[must_use]
+    pub fn fates(&self) -> TokenFates {
+        let mut fates = TokenFates::default();
+        TokenFate::ALL.into_iter().zip(self.fates).for_each(|(fate, tokens)| fates.add(fate, tokens));
+        fates
+    }
+
     /// Every figure that is defined, by name, in a fixed order.
     #[must_use]
     pub fn named(&self) -> Vec<(&'static str, f64)> {
@@ -132,6 +145,7 @@ impl Diagnostics {
             sum.total += more.total;
             sum.count += more.count;
         }
+        self.fates.iter_mut().zip(other.fates).for_each(|(tokens, more)| *tokens += more);
     }
 
     /// Counts one value towards a figure.
@@ -148,9 +162,33 @@ impl Diagnostics {
 
     /// Counts one token towards the shares that an off-policy rule with two bounds removed.
     pub(super) fn masked(&mut self, low: bool, high: bool) {
-        self.flag(Figure::MaskedFrac, low || high);
         self.flag(Figure::MaskedFracLow, low);
         self.flag(Figure::MaskedFracHigh, high);
+        self.removed(if low { TokenFate::OffPolicyLow } else { TokenFate::OffPolicyHigh }, low || high);
+    }
+
+    /// Counts one token towards the share that a rule removed.
+    pub(super) fn removed(&mut self, fate: TokenFate, removed: bool) {
+        self.flag(Figure::MaskedFrac, removed);
+        if removed {
+            self.fate(fate, 1);
+        }
+    }
+
+    /// Counts tokens under their fate.
+    pub(super) fn fate(&mut self, fate: TokenFate, tokens: usize) {
+        self.fates[fate as usize] += tokens as u64;
+    }
+
+    /// Counts those of `tokens` as learned from that have got no fate since `before` tokens had one.
+    pub(super) fn rest_is_learned(&mut self, tokens: usize, before: u64) {
+        let removed = self.with_fate() - before;
+        self.fates[TokenFate::Learned as usize] += tokens as u64 - removed;
+    }
+
+    /// Tokens that have a fate.
+    pub(super) fn with_fate(&self) -> u64 {
+        self.fates.iter().sum()
     }
 
     /// Counts a loss token and its divergence from the behaviour policy; x = log π/μ.

@@ -5,8 +5,42 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::batch::{Shape, TokenBatch};
+use super::settings::TokenLearnerConfig;
 use crate::policy::{Pack, Place, Scores};
-use crate::trajectory::{Finish, Group, Version};
+use crate::trajectory::{Finish, Group, TokenFate, TokenFates, Trajectory, Version};
+
+/// Which tokens of a batch count: actions of answers that were graded, less those that the settings leave out.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LossMask {
+    /// Answers that were cut off are left out.
+    pub(super) without_truncated: bool,
+    /// Tokens that were sampled more than so many updates before `version` are left out.
+    pub(super) max_token_age: Option<u64>,
+    /// The version that learns from the batch.
+    pub(super) version: Version,
+}
+
+impl LossMask {
+    /// What the settings leave out of a batch that this version learns from.
+    pub(super) fn new(config: &TokenLearnerConfig, version: Version) -> Self {
+        let TokenLearnerConfig { mask_truncated, max_token_age, .. } = *config;
+        Self { without_truncated: mask_truncated, max_token_age, version }
+    }
+
+    /// What is left out of an answer as a whole, if anything.
+    fn of_answer(&self, answer: &Trajectory) -> Option<TokenFate> {
+        let cut_off = answer.finish.is_some_and(|finish: Finish| !finish.is_terminal());
+        if answer.reward.is_none() {
+            return Some(TokenFate::Ungraded);
+        }
+        (self.without_truncated && cut_off).then_some(TokenFate::Truncated)
+    }
+
+    /// Whether an action of this version is young enough.
+    fn takes(&self, version: Version) -> bool {
+        self.max_token_age.is_none_or(|most| self.version.lag_of(version) <= most)
+    }
+}
 
 /// Flat arrays of a batch or a part of it.
 #[derive(Debug, Clone, Default)]
@@ -16,33 +50,47 @@ pub(super) struct Flat {
     pub(super) prompts: Vec<usize>,
     /// Reward of each row.
     pub(super) rewards: Vec<Option<f64>>,
-    /// Actions of rows that are learned from.
+    /// Actions of rows that are learned from, whatever their age: what returns and advantages are made over.
+    pub(super) actions: Vec<bool>,
+    /// Those that are young enough: the loss tokens.
     pub(super) mask: Vec<bool>,
+    /// The other tokens of a whole batch, by why they are left out.
+    pub(super) left_out: TokenFates,
     pub(super) behaviour: Vec<f32>,
     pub(super) versions: Vec<Version>,
     /// Filled in when they are known; empty before.
     pub(super) advantages: Vec<f32>,
     pub(super) proximal: Vec<f32>,
     pub(super) reference: Vec<f32>,
+    pub(super) teacher: Vec<f32>,
     /// The critic's values at the start of the step, and what they should be.
     pub(super) values: Vec<f32>,
     pub(super) value_targets: Vec<f32>,
     /// First row of each group.
-    first_rows: Vec<usize>,
+    pub(super) first_rows: Vec<usize>,
 }
 
 impl Flat {
-    /// All rows of some groups, in order. Rows without a reward are not learned from, nor, with `mask_truncated`, those
-    /// that were cut off.
-    pub(super) fn new(groups: &[&Group], mask_truncated: bool) -> Self {
+    /// All rows of some groups, in order.
+    pub(super) fn new(groups: &[&Group], of: LossMask) -> Self {
         let mut flat = Self::default();
         for (prompt, group) in groups.iter().enumerate() {
             flat.first_rows.push(flat.rows.len());
             for member in &group.members {
                 let start = flat.mask.len();
-                let cut_off = member.finish.is_some_and(|finish: Finish| !finish.is_terminal());
-                let learned = member.reward.is_some() && !(mask_truncated && cut_off);
-                flat.mask.extend(member.is_action.iter().map(|&action| action && learned));
+                let whole = of.of_answer(member);
+                for (&action, &version) in member.is_action.iter().zip(&member.versions) {
+                    let young = of.takes(version);
+                    flat.actions.push(action && whole.is_none());
+                    flat.mask.push(action && whole.is_none() && young);
+                    let left_out = match (action, whole, young) {
+                        (false, _, _) => TokenFate::Observation,
+                        (true, Some(fate), _) => fate,
+                        (true, None, false) => TokenFate::Age,
+                        (true, None, true) => continue,
+                    };
+                    flat.left_out.add(left_out, 1);
+                }
                 flat.behaviour.extend_from_slice(&member.log_probs);
                 flat.versions.extend_from_slice(&member.versions);
                 flat.rows.push(start..flat.mask.len());
@@ -94,6 +142,7 @@ impl Flat {
             advantages: known(&self.advantages),
             proximal: known(&self.proximal),
             reference: known(&self.reference),
+            teacher: known(&self.teacher),
             entropies: Some(entropies),
             versions: Some(&self.versions),
             version,
@@ -132,12 +181,15 @@ impl Flat {
             rows: own.collect(),
             prompts: rows.iter().map(|&row| self.prompts[row]).collect(),
             rewards: rows.iter().map(|&row| self.rewards[row]).collect(),
+            actions: gather(&self.actions, &ranges),
             mask: gather(&self.mask, &ranges),
+            left_out: TokenFates::default(),
             behaviour: gather(&self.behaviour, &ranges),
             versions: gather(&self.versions, &ranges),
             advantages: gather(&self.advantages, &ranges),
             proximal: gather(&self.proximal, &ranges),
             reference: gather(&self.reference, &ranges),
+            teacher: gather(&self.teacher, &ranges),
             values: gather(&self.values, &ranges),
             value_targets: gather(&self.value_targets, &ranges),
             first_rows: Vec::new(),

@@ -53,6 +53,8 @@ pub struct RewardFigures {
     pub gar_groups: u64,
     /// Groups that keep their plain advantages since a score is missing.
     pub rubric_failures: u64,
+    /// Groups in which no two answers that are compared differ.
+    pub alike_groups: u64,
     /// Sum of GAR's factors.
     pub lambdas: f64,
     /// How many there are.
@@ -88,8 +90,9 @@ impl RewardFigures {
         self.rubric_failures += u64::from(rewards.rubric_failed);
     }
 
-    /// Adds the factors that were used in a group.
-    pub fn add_lambdas(&mut self, compared: &Compared) {
+    /// Adds what comparing a group's answers came to.
+    pub fn add_compared(&mut self, compared: &Compared) {
+        self.alike_groups += u64::from(compared.zero_variance);
         self.lambdas += compared.lambdas.iter().sum::<f64>();
         self.lambda_count += compared.lambdas.len() as u64;
     }

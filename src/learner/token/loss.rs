@@ -21,6 +21,7 @@ use super::{
     TokenObjectiveConfig,
 };
 use crate::learner::Real;
+use crate::trajectory::TokenFate;
 
 /// What is minimised on a batch of tokens.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -181,11 +182,12 @@ impl<F: Real> Sum<'_, '_, F> {
         self.batch.provide("the reference KL", needs)?;
         let (mut places, mut tokens, mut slopes) = (Vec::new(), Vec::<Token>::new(), Vec::new());
         for (index, &weight) in weights.iter().enumerate() {
-            if weight == 0.0 {
-                continue;
-            }
             places.clear();
             places.extend(self.batch.shape.loss_tokens(index));
+            if weight == 0.0 {
+                self.loss.diagnostics.fate(TokenFate::NotChosen, places.len());
+                continue;
+            }
             tokens.clear();
             tokens.extend(places.iter().map(|&place| self.batch.token(place)));
             slopes.clear();
@@ -194,9 +196,11 @@ impl<F: Real> Sum<'_, '_, F> {
                 self.loss.diagnostics.token(token.log_ratio());
             }
             let row = Row { index, tokens: &tokens };
+            let before = self.loss.diagnostics.with_fate();
             let mut terms = Terms::new(&mut slopes, &mut self.loss.diagnostics);
             objective.row(&row, &mut terms)?;
             self.loss.objective += weight * terms.value();
+            self.loss.diagnostics.rest_is_learned(tokens.len(), before);
             if reference_kl.is_on() {
                 let mut sum = 0.0;
                 for (token, slope) in tokens.iter().zip(&mut slopes) {
@@ -217,6 +221,7 @@ impl<F: Real> Sum<'_, '_, F> {
     fn pairs(&mut self, objective: &dyn PairObjective, denominators: &Denominators) {
         let shape = &self.batch.shape;
         let weight = (denominators.totals().pairs.max(1) as f64).recip();
+        let before = self.loss.diagnostics.with_fate();
         for (pair, margin) in denominators.pairs().iter().zip(margins(self.batch, denominators)) {
             let term = objective.pair(margin);
             self.loss.objective += weight * term.value;
@@ -224,11 +229,17 @@ impl<F: Real> Sum<'_, '_, F> {
             self.loss.diagnostics.flag(Figure::Accuracy, margin > 0.0);
             for (row, sign) in [(pair.chosen, 1.0), (pair.rejected, -1.0)] {
                 for place in shape.loss_tokens(row) {
-                    self.loss.diagnostics.token(self.batch.token(place).log_ratio());
+                    let token = self.batch.token(place);
+                    self.loss.diagnostics.token(token.log_ratio());
+                    self.loss.diagnostics.record(Figure::RatioMean, token.ratio());
+                    self.loss.diagnostics.fate(TokenFate::Learned, 1);
                     self.loss.log_prob_gradient[place] = F::narrow(sign * weight * term.slope);
                 }
             }
         }
+        let all: usize = (0..shape.rows.len()).map(|row| shape.loss_tokens(row).count()).sum();
+        let paired = (self.loss.diagnostics.with_fate() - before) as usize;
+        self.loss.diagnostics.fate(TokenFate::NotChosen, all - paired);
     }
 
     fn entropy(&mut self, coefficient: f64, weights: &[f64]) -> Result<(), TokenLossError> {

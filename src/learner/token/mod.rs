@@ -19,11 +19,14 @@ pub mod advantage;
 mod aggregate;
 mod applied;
 mod batch;
+mod bound_control;
 mod critic;
 mod diagnostics;
 mod error;
 mod flat;
 mod group_rewards;
+mod kept;
+mod kl_control;
 mod loss;
 mod objective;
 mod pairs;
@@ -36,25 +39,29 @@ mod value_loss;
 pub use aggregate::{Aggregation, Denominators, Totals};
 pub use applied::TokenApplied;
 pub use batch::{Needs, Shape, TokenBatch};
+pub use bound_control::{BoundControlConfig, FourBounds};
 pub use critic::Critic;
 pub use diagnostics::{Diagnostics, Figure};
 pub use error::TokenLossError;
 pub use group_rewards::{Compared, GroupRewards, RewardFigures};
+pub use kept::Keep;
+pub use kl_control::KlControlConfig;
 pub use loss::{TokenLoss, TokenLossConfig, pair_margins, token_loss};
 pub use objective::{
     BestOfNConfig, CapMode, CispoConfig, DapoConfig, DecoupledPpoConfig, DisConfig, DrGrpoConfig,
     FourBoundConfig, GrpoConfig, GspoConfig, IcepopConfig, Interval, IpoConfig, K3Config, K15Config,
-    K25Config, LagMaskConfig, MopdConfig, OnlineDpoConfig, OpsmConfig, Outside, ReinforceConfig, RlooConfig,
-    SapoConfig, TOKEN_OBJECTIVES, TisConfig, TokenObjectiveConfig, TokenObjectiveEntry, TokenPpoConfig,
-    ToprConfig, WeightLevel,
+    K25Config, LagMaskConfig, MopdConfig, OnlineDpoConfig, OpsmConfig, Outside, ProximalPolicy,
+    ReinforceConfig, RlooConfig, SapoConfig, TOKEN_OBJECTIVES, TisConfig, TokenObjectiveConfig,
+    TokenObjectiveEntry, TokenPpoConfig, ToprConfig, WeightLevel,
 };
 pub use pairs::Pair;
 pub use pretraining::{ValueFit, ValuePretraining};
-pub use reference_kl::{KlEstimator, ReferenceKlConfig, reference_kl_rewards};
+pub use reference_kl::{KlEstimator, ReferenceKlConfig, mean_divergence, reference_kl_rewards};
 pub use settings::{
-    Compare, CriticConfig, CriticParameters, CriticTrunk, EffortConfig, TokenLearnerConfig, UpdateOrder,
+    Compare, CriticConfig, CriticParameters, CriticTrunk, EffortConfig, TeacherConfig, TokenLearnerConfig,
+    UpdateOrder,
 };
-pub use update::{LearningRates, LogProbDifferences, TokenLearner, TokenLearnerState, TokenOutcome};
+pub use update::{LearningRates, LogProbDifferences, Teacher, TokenLearner, TokenLearnerState, TokenOutcome};
 pub use value_loss::{TokenValueClip, TokenValueLoss, token_value_loss};
 
 #[cfg(test)]

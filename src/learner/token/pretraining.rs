@@ -7,7 +7,7 @@
 use super::advantage::RubricGrading;
 use super::applied::explained_variance;
 use super::critic::Critic;
-use super::flat::Flat;
+use super::flat::{Flat, LossMask};
 use super::group_rewards::GroupRewards;
 use super::settings::TokenLearnerConfig;
 use super::update::{Stopped, estimate};
@@ -65,7 +65,9 @@ impl ValuePretraining {
 
     /// Arrays of some groups with values and their targets.
     fn targets(&self, groups: &[&Group]) -> Result<Flat, LearnerError> {
-        let mut flat = Flat::new(groups, self.config.mask_truncated);
+        // Stored answers are of no age.
+        let mask = LossMask { without_truncated: self.config.mask_truncated, ..LossMask::default() };
+        let mut flat = Flat::new(groups, mask);
         // Those that an update would learn from, before the first one. A rubric compares groups, and has no values.
         let rewards =
             |group: &&Group| GroupRewards::of(&self.config, group, RubricGrading::Grs, Version::default());

@@ -98,6 +98,28 @@ impl ReferenceKlConfig {
     }
 }
 
+/// Mean over the loss tokens of the estimate of the divergence of the policy of `log_probs` from the reference, nats a
+/// token; `None` without a loss token. Both arrays have one entry a token; what stands at others is not read.
+///
+/// # Errors
+/// When a length does not fit.
+pub fn mean_divergence<F: Real>(
+    estimator: KlEstimator,
+    shape: &Shape<'_>,
+    log_probs: &[F],
+    reference: &[F],
+) -> Result<Option<f64>, TokenLossError> {
+    shape.validate()?;
+    TokenLossError::check_length("log_probs", log_probs.len(), shape.tokens())?;
+    TokenLossError::check_length("reference", reference.len(), shape.tokens())?;
+    let (mut sum, mut tokens) = (0.0, 0_usize);
+    for token in (0..shape.rows.len()).flat_map(|row| shape.loss_tokens(row)) {
+        sum += estimator.estimate(reference[token].widen() - log_probs[token].widen());
+        tokens += 1;
+    }
+    Ok((tokens > 0).then(|| sum / tokens as f64))
+}
+
 /// The reward −coefficient · k that each loss token gets for leaving the reference policy, with k of the policy that
 /// sampled it (`log_probs`, usually those recorded while sampling); 0 at tokens that are not loss tokens, which are
 /// not read. Both arrays have one entry a token.

@@ -1,21 +1,24 @@
 //! The token learner: parameters, optimiser state, and the step from a batch of groups to the next version.
 //!
-//! A step, in this order: log-probabilities of the reference policy where something needs them; rewards after rubric and
-//! shaping; values; advantages; log-probabilities at the start of the step where the objective anchors on them; then for
-//! each pass and minibatch its micro-batches forward and backward, and one optimiser step. A critic on the policy's
-//! layers learns in the same optimiser steps. One with a trunk of its own ([`Critic`]) has steps of its own: before the
-//! policy's, with values and advantages made anew in between, or after them (`learner.critic.order`); while it warms up,
-//! it alone learns.
+//! A step, in this order: rewards after rubric and shaping; log-probabilities of teachers and of the reference policy
+//! where something needs them; values; advantages; log-probabilities at the start of the step where the objective
+//! anchors on them; then for each pass and minibatch its micro-batches forward and backward, and one optimiser step; then
+//! the reference, where it is due to change. A critic on the policy's layers learns in the same optimiser steps. One with
+//! a trunk of its own ([`Critic`]) has steps of its own: before the policy's, with values and advantages made anew in
+//! between, or after them (`learner.critic.order`); while it warms up, it alone learns.
 //!
 //! Invariants: a version counts batches, not minibatches; denominators are those of the whole minibatch, so that
 //! micro-batches add up; a loss or gradient that is not finite never reaches the parameters (the update is skipped and
 //! the version stays); everything that the next update depends on is in [`TokenLearnerState`], the parameters, the
 //! reference, the critic and the optimisers' tensors.
 
+mod bounds;
 mod check;
 mod minibatch;
 mod prepare;
+mod reference;
 mod state;
+mod teachers;
 mod values;
 
 use std::sync::Arc;
@@ -26,19 +29,21 @@ use rayon::ThreadPool;
 pub use check::LogProbDifferences;
 pub(super) use prepare::estimate;
 pub use state::{LearningRates, TokenLearnerState};
+pub use teachers::Teacher;
 
 use super::Needs;
 use super::advantage::{PassRates, RewardBaseline, TokenAdvantageConfig};
 use super::applied::{Tally, TokenApplied};
 use super::critic::Critic;
-use super::flat::Flat;
+use super::flat::{Flat, LossMask};
 use super::group_rewards::{GroupRewards, RewardFigures};
+use super::reference_kl::mean_divergence;
 use super::settings::TokenLearnerConfig;
 use crate::learner::LearnerError;
-use crate::learner::optimizer::{Optimizer, OptimizerError};
+use crate::learner::optimizer::{Optimizer, OptimizerError, StepReport};
 use crate::ops::with_threads;
 use crate::policy::{
-    Decoder, Gradients, NamePatterns, Packing, Parameters, ScoreGradients, Scores, TrainingPass,
+    BlockNorms, Decoder, Gradients, NamePatterns, Packing, Parameters, ScoreGradients, Scores, TrainingPass,
 };
 use crate::random::{Stream, draw};
 use crate::trajectory::{Group, Version};
@@ -75,6 +80,8 @@ pub struct TokenLearner {
     gradients: Gradients,
     optimizer: Optimizer,
     reference: Option<Parameters>,
+    /// Those of `config.teachers`, in their order.
+    teachers: Vec<Teacher>,
     /// With a trunk of its own.
     critic: Option<Critic>,
     state: TokenLearnerState,
@@ -98,7 +105,7 @@ impl TokenLearner {
     /// # Errors
     /// When a setting is out of range or memory is short.
     pub fn new(
-        config: TokenLearnerConfig,
+        mut config: TokenLearnerConfig,
         seed: u64,
         decoder: Arc<Decoder>,
         parameters: &Parameters,
@@ -116,7 +123,8 @@ impl TokenLearner {
         if let (TokenAdvantageConfig::Reinforce(settings), None) = (&config.advantage, &state.baseline) {
             state.baseline = Some(RewardBaseline::new(settings.baseline)?);
         }
-        Ok(Self {
+        bounds::begin(&mut config.loss.objective, &mut state);
+        let mut learner = Self {
             config,
             seed,
             decoder,
@@ -127,9 +135,12 @@ impl TokenLearner {
             gradients,
             optimizer,
             reference: None,
+            teachers: Vec::new(),
             critic: None,
             state,
-        })
+        };
+        learner.take_coefficient();
+        Ok(learner)
     }
 
     /// Completed updates.
@@ -186,6 +197,11 @@ impl TokenLearner {
         &mut self.optimizer
     }
 
+    /// Passes over each batch from now on; at least one is made.
+    pub fn set_epochs(&mut self, epochs: usize) {
+        self.config.epochs = epochs.max(1);
+    }
+
     /// Runs something on the learner's threads.
     pub fn with_threads<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         with_threads(&self.threads, work)
@@ -197,8 +213,9 @@ impl TokenLearner {
     /// # Errors
     /// When memory is short.
     pub fn begin(&mut self) -> Result<(), LearnerError> {
-        if self.needs().reference || self.config.reward_kl > 0.0 {
+        if self.config.needs_reference() {
             self.reference = Some(self.parameters.snapshot()?);
+            self.state.reference_version = Some(self.state.version);
         }
         self.optimizer = Optimizer::new(&self.config.optimizer, self.variables.clone())?;
         self.begin_critic()
@@ -268,10 +285,22 @@ impl TokenLearner {
         let (threads, rates) = (Arc::clone(&self.threads), rates.into());
         let outcome = with_threads(&threads, || self.attempt(groups, rates, poison, abandon))?;
         match outcome {
-            Ok(tally) => {
+            Ok(mut tally) => {
+                self.control_bounds(&tally);
+                let reference = if tally.value_only { None } else { self.next_reference()? };
+                tally.passes = self.config.epochs as u64;
+                tally.kl_coefficient = self.state.kl_coefficient;
+                tally.reference_version = self.state.reference_version;
                 self.state.version = self.state.version.next();
                 self.state.value_only += u64::from(tally.value_only);
                 self.state.skips_in_a_row = 0;
+                if !tally.value_only {
+                    self.control(tally.divergence);
+                }
+                if let Some(reference) = reference {
+                    self.reference = Some(reference);
+                    self.state.reference_version = Some(self.state.version);
+                }
                 Ok(TokenOutcome::Applied(Box::new(tally.applied())))
             }
             Err(stopped) => self.stopped(stopped),
@@ -299,7 +328,7 @@ impl TokenLearner {
         abandon: &(dyn Fn() -> bool + Sync),
     ) -> Attempt<Tally> {
         self.begin_critic()?;
-        let mut flat = Flat::new(groups, self.config.mask_truncated);
+        let mut flat = Flat::new(groups, LossMask::new(&self.config, self.state.version));
         let rewards = self.group_rewards(groups)?;
         flat.rewards = rewards.iter().flat_map(GroupRewards::rewards).collect();
         let mut figures = RewardFigures::default();
@@ -310,6 +339,10 @@ impl TokenLearner {
             return Ok(Err(Stopped::Abandoned));
         }
         let (mut tally, steps) = (Tally::of_batch(&flat, figures), self.optimizer.updates());
+        if !flat.reference.is_empty() {
+            let estimator = self.config.loss.reference_kl().estimator;
+            tally.divergence = mean_divergence(estimator, &flat.shape(), &flat.behaviour, &flat.reference)?;
+        }
         let outcome = self.learn(groups, &rewards, &mut flat, rates, poison, abandon, &mut tally)?;
         if outcome.is_err() && self.optimizer.updates() == steps {
             self.state.baseline = baseline;
@@ -328,7 +361,9 @@ impl TokenLearner {
         tally: &mut Tally,
     ) -> Attempt<()> {
         let (epochs, parts) = (self.config.epochs, self.config.minibatches.min(groups.len()));
+        tally.bounds = self.state.bounds;
         for epoch in 0..epochs {
+            tally.leave_out(&flat.left_out);
             let order = self.order(groups.len(), parts, epoch as u32, POLICY_ORDER);
             for (index, part) in order.iter().enumerate() {
                 // After the first step there is no way back.
@@ -367,11 +402,14 @@ impl TokenLearner {
     fn descend(&mut self, tally: &mut Tally, learning_rate: f64, poison: bool) -> Attempt<()> {
         let (loss, most) = (tally.loss, self.config.clip_norm);
         let outcome = descend(&mut self.optimizer, &self.gradients, loss, learning_rate, most, poison)?;
-        Ok(outcome.map(|gradient_norm| tally.gradient_norm = gradient_norm))
+        Ok(outcome.map(|step| {
+            tally.block_norms = BlockNorms::new(self.optimizer.names().zip(step.squares));
+            tally.gradient_norm = step.gradient_norm;
+        }))
     }
 }
 
-/// One optimiser step with gradients that were summed up; gives their norm before clipping to `most`. A loss or gradient
+/// One optimiser step with gradients that were summed up; tells their norms before clipping to `most`. A loss or gradient
 /// that is not finite changes nothing.
 pub(super) fn descend(
     optimizer: &mut Optimizer,
@@ -380,7 +418,7 @@ pub(super) fn descend(
     learning_rate: f64,
     most: Option<f64>,
     poison: bool,
-) -> Attempt<f64> {
+) -> Attempt<StepReport> {
     if !loss.is_finite() {
         return Ok(Err(Stopped::NotFinite("the loss".into())));
     }
@@ -389,7 +427,7 @@ pub(super) fn descend(
         *first = first.affine(f64::NAN, 0.0)?;
     }
     match optimizer.step_with(&gradients, learning_rate, most.unwrap_or(f64::INFINITY)) {
-        Ok(report) => Ok(Ok(report.gradient_norm)),
+        Ok(report) => Ok(Ok(report)),
         Err(OptimizerError::NonFiniteGradient { name }) => {
             Ok(Err(Stopped::NotFinite(format!("the gradient of {name}"))))
         }

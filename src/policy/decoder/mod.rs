@@ -9,6 +9,7 @@
 //! records and training recomputes are the same bits; every parameter gets a gradient.
 
 mod backward;
+mod block;
 mod config;
 #[cfg(test)]
 mod fixtures;
@@ -23,6 +24,7 @@ mod value_function;
 use candle_core::{DType, Device, Result, Tensor};
 
 pub use backward::{Checkpointing, ScoreGradients, Scores, TrainingPass};
+pub use block::{BlockKind, BlockNorms};
 pub use config::{DecoderConfig, ExpertsConfig, RopeScaling};
 pub use gradients::Gradients;
 pub use layer::{Attend, PackedAttention};

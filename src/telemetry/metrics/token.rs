@@ -8,12 +8,13 @@ use prometheus::{Counter, GaugeVec, Histogram, IntCounter, IntCounterVec};
 
 use super::label_set::LabelSet;
 use super::learner::{LearnerMetrics, UpdateGauge};
+use super::learning::LearningMetrics;
 use super::ledger::LedgerMetrics;
 use super::queue::QueueMetrics;
 use super::system::{ProcessMetrics, RoleMetrics, declare_build_info};
 use super::{Exposition, LONG_SECOND_BUCKETS, Units};
-use crate::telemetry::TokenRecord;
 use crate::telemetry::reference::{CountGauge, CountGaugeVec, Registrar};
+use crate::telemetry::{EvaluationPart, TokenRecord};
 use crate::trajectory::LedgerSnapshot;
 
 const UNITS: Units =
@@ -48,15 +49,41 @@ const REWARD_GAUGES: [UpdateGauge<TokenRecord>; 8] = [
 ];
 
 /// Gauges of the last update.
-const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 24] = [
+const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 32] = [
     ("learning_rate", "Learning rate.", |r| r.learning_rate),
     ("loss", "Total loss.", |r| r.loss),
+    ("update_passes", "Passes that the last update made over its batch.", |r| r.passes),
+    (
+        "answers_per_problem",
+        "Trajectories sampled for each problem of the last update, learned from or not.",
+        |r| (r.groups > 0).then(|| r.answers as f64 / r.groups as f64),
+    ),
+    (
+        "generate_estimate_seconds",
+        "Running mean of the time that generation computes for the least work of a step, where it is chosen.",
+        |r| r.generate_estimate_seconds,
+    ),
+    (
+        "train_estimate_seconds",
+        "Running mean of the time of an update of the least work, where it is chosen.",
+        |r| r.train_estimate_seconds,
+    ),
     ("policy_loss", "Policy-gradient loss.", |r| r.policy_loss),
     ("value_loss", "Value loss.", |r| r.value_loss),
     ("warmup_loss_nats", "Cross-entropy a token of the last warm-up update.", |r| r.warmup_loss),
     ("entropy_nats", "Mean entropy of the policy.", |r| r.entropy),
     ("approx_kl_nats", "Approximate divergence of the current from the behaviour policy.", |r| r.approx_kl),
     ("reference_kl_nats", "Divergence from the reference policy.", |r| r.reference_kl),
+    ("teacher_kl_nats", "Divergence from the teachers.", |r| r.teacher_kl),
+    (
+        "reference_divergence_nats",
+        "Mean divergence a token of the policy that sampled from the reference, before any coefficient.",
+        |r| r.reference_divergence,
+    ),
+    ("kl_coefficient", "Coefficient of the reference KL, where a controller moves it.", |r| r.kl_coefficient),
+    ("reference_version", "Version that was the reference policy in the last update.", |r| {
+        r.reference_version.map(|version| version as f64)
+    }),
     ("gradient_norm", "Norm of the gradient before clipping.", |r| r.gradient_norm),
     ("ratio_mean", "Mean importance ratio.", |r| r.ratio_mean),
     ("ratio_max", "Greatest importance ratio.", |r| r.ratio_max),
@@ -110,6 +137,8 @@ pub struct TokenMetrics {
     /// The queue of trajectories, and their lag.
     pub queue: QueueMetrics,
     learner: LearnerMetrics<TokenRecord>,
+    learning: LearningMetrics,
+    evaluation: Evaluation,
     group_grading_errors: IntCounterVec,
     zero_variance_groups: IntCounter,
     rubric: Rubric,
@@ -117,6 +146,31 @@ pub struct TokenMetrics {
     pub roles: RoleMetrics,
     ledger: LedgerMetrics,
     process: ProcessMetrics,
+}
+
+/// What the last evaluation found of each source, at each effort.
+#[derive(Debug)]
+struct Evaluation {
+    accuracy: GaugeVec,
+    reward_mean: GaugeVec,
+}
+
+impl Evaluation {
+    fn declare(r: &mut Registrar) -> Self {
+        const LABELS: &[&str] = &["source", "effort"];
+        Self {
+            accuracy: r.float_gauges(
+                "evaluation_source_accuracy",
+                "Share of right answers in the last evaluation, of the first 32 sources; without efforts that label is empty.",
+                LABELS,
+            ),
+            reward_mean: r.float_gauges(
+                "evaluation_source_reward_mean",
+                "Mean reward in the last evaluation, of the first 32 sources; without efforts that label is empty.",
+                LABELS,
+            ),
+        }
+    }
 }
 
 /// What a rubric did.
@@ -248,6 +302,7 @@ impl TokenMetrics {
                 "Trajectories that could not be graded.",
                 &["kind"],
             ),
+            evaluation: Evaluation::declare(&mut r),
             group_grading_errors: r.counters(
                 "group_grading_errors_total",
                 "Groups that a grader of groups could not grade.",
@@ -261,6 +316,7 @@ impl TokenMetrics {
                 &UPDATE_GAUGES,
                 &LONG_SECOND_BUCKETS,
             ),
+            learning: LearningMetrics::declare(&mut r),
             zero_variance_groups: r.counter(
                 "zero_variance_groups_total",
                 "Groups whose members all had the same reward, from which nothing can be learned.",
@@ -314,6 +370,18 @@ impl TokenMetrics {
         }
     }
 
+    /// Shows what an evaluation found, but for sources that are one too many.
+    pub fn record_evaluation(&self, parts: &[EvaluationPart]) {
+        for part in parts {
+            let label = self.sources.label(&part.source);
+            if label == part.source {
+                let labels = [label, part.effort.as_deref().unwrap_or_default()];
+                self.evaluation.accuracy.with_label_values(&labels).set(part.accuracy);
+                self.evaluation.reward_mean.with_label_values(&labels).set(part.reward_mean);
+            }
+        }
+    }
+
     /// Counts a group that a grader of groups could not grade, by the kind of failure.
     pub fn record_group_grading_error(&self, kind: &str) {
         self.group_grading_errors.with_label_values(&[kind]).inc();
@@ -322,6 +390,7 @@ impl TokenMetrics {
     /// Shows one learner update: its counters are added, its values shown, absent values leave what was shown.
     pub fn record_update(&self, record: &TokenRecord) {
         self.learner.record(record);
+        self.learning.record(record);
         self.zero_variance_groups.inc_by(record.zero_variance_groups);
         self.rubric.record(record);
     }

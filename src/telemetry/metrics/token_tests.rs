@@ -1,6 +1,6 @@
 use super::super::tests::value;
 use super::*;
-use crate::trajectory::{DropReason, Ledger};
+use crate::trajectory::{DropReason, Ledger, TokenFate};
 
 #[test]
 fn the_ledger_is_shown_in_trajectories_and_tokens() {
@@ -59,6 +59,60 @@ fn a_rubric_shows_pass_rates_by_source_and_groups_by_how_they_were_graded() {
         ("forebay_rubric_groups_total{grading=\"failed\"}", Some(1.0)),
         ("forebay_confirmed_hacks_total", Some(3.0)),
         ("forebay_group_grading_errors_total{kind=\"panicked\"}", Some(1.0)),
+    ] {
+        assert_eq!(value(&metrics, name), expected, "{name}");
+    }
+}
+
+#[test]
+fn tokens_are_counted_by_what_became_of_them_and_gradients_told_by_block() {
+    let metrics = TokenMetrics::new("arithmetic");
+    let mut record = TokenRecord {
+        gradient_norm_attention: Some(0.5),
+        bound_pos_high: Some(5.1),
+        ratio_min: Some(0.25),
+        ..Default::default()
+    };
+    record.token_fates.add(TokenFate::Learned, 30);
+    record.token_fates.add(TokenFate::OffPolicyHigh, 2);
+    metrics.record_update(&record);
+    metrics.record_update(&TokenRecord { gradient_norm_attention: None, ..record });
+    for (name, expected) in [
+        ("forebay_batch_tokens_total{fate=\"learned\"}", Some(60.0)),
+        ("forebay_batch_tokens_total{fate=\"off_policy_high\"}", Some(4.0)),
+        ("forebay_batch_tokens_total{fate=\"age\"}", Some(0.0)),
+        ("forebay_block_gradient_norm{block=\"attention\"}", Some(0.5)),
+        ("forebay_block_gradient_norm{block=\"router\"}", None),
+        ("forebay_ratio_bound{advantage=\"positive\",side=\"high\"}", Some(5.1)),
+        ("forebay_ratio_bound{advantage=\"negative\",side=\"high\"}", None),
+        ("forebay_ratio_min", Some(0.25)),
+    ] {
+        assert_eq!(value(&metrics, name), expected, "{name}");
+    }
+}
+
+#[test]
+fn an_evaluation_is_shown_for_each_source_and_effort() {
+    let metrics = TokenMetrics::new("arithmetic");
+    let part = |source: &str, effort: Option<&str>, accuracy: f64| EvaluationPart {
+        source: source.into(),
+        effort: effort.map(Into::into),
+        graded: 10,
+        accuracy,
+        reward_mean: accuracy / 2.0,
+    };
+    metrics.record_evaluation(&[
+        part("sums", None, 0.5),
+        part("copy", Some("low"), 0.25),
+        part("copy", Some("high"), 1.0),
+    ]);
+    metrics.record_evaluation(&[part("sums", None, 0.75)]);
+    for (name, expected) in [
+        ("forebay_evaluation_source_accuracy{effort=\"\",source=\"sums\"}", Some(0.75)),
+        ("forebay_evaluation_source_accuracy{effort=\"low\",source=\"copy\"}", Some(0.25)),
+        ("forebay_evaluation_source_accuracy{effort=\"high\",source=\"copy\"}", Some(1.0)),
+        ("forebay_evaluation_source_reward_mean{effort=\"high\",source=\"copy\"}", Some(0.5)),
+        ("forebay_evaluation_source_accuracy{effort=\"\",source=\"copy\"}", None),
     ] {
         assert_eq!(value(&metrics, name), expected, "{name}");
     }

@@ -145,6 +145,53 @@ fn truncation(lines: &[Line]) -> String {
         .render()
 }
 
+/// How far the policy is from the one that sampled, and what is done about it.
+fn corrections(lines: &[Line]) -> String {
+    let small = |title, y_label, series: &[(&'static str, Mark, Value)]| {
+        chart(lines, "small", title, y_label, series).render()
+    };
+    [
+        small(
+            "Ratios clipped",
+            "fraction",
+            &[
+                ("high", Mark::Line, |r| r.clip_fraction_high),
+                ("low", Mark::FaintLine, |r| r.clip_fraction_low),
+            ],
+        ),
+        small(
+            "Ratio extremes",
+            "",
+            &[("greatest", Mark::Line, |r| r.ratio_max), ("least", Mark::FaintLine, |r| r.ratio_min)],
+        ),
+        small(
+            "Ratio bounds",
+            "largest ratio by sign of advantage",
+            &[
+                ("positive", Mark::Line, |r| r.bound_pos_high),
+                ("negative", Mark::FaintLine, |r| r.bound_neg_high),
+            ],
+        ),
+        small(
+            "Tokens masked",
+            "fraction",
+            &[
+                ("off policy", Mark::Line, |r| r.masked_fraction),
+                ("all reasons", Mark::FaintLine, |r| r.learned_fraction().map(|learned| 1.0 - learned)),
+            ],
+        ),
+        small(
+            "Log-prob difference",
+            "nats, greatest",
+            &[
+                ("one version", Mark::Line, |r| r.log_prob_difference),
+                ("kept KV", Mark::FaintLine, |r| r.kept_kv_log_prob_difference),
+            ],
+        ),
+    ]
+    .concat()
+}
+
 fn learner(lines: &[Line]) -> String {
     let small = |title, y_label, series: &[(&'static str, Mark, Value)]| {
         chart(lines, "small", title, y_label, series).render()
@@ -157,25 +204,28 @@ fn learner(lines: &[Line]) -> String {
         one("Entropy", "nats", |r| r.entropy),
         one("Approximate KL", "nats", |r| r.approx_kl),
         one("KL from the reference", "nats", |r| r.reference_kl),
+        one("KL from the teachers", "nats", |r| r.teacher_kl),
+        one("Reference KL coefficient", "where it is controlled", |r| r.kl_coefficient),
+        small(
+            "Work of a step",
+            "",
+            &[
+                ("passes", Mark::Line, |r| r.passes),
+                ("answers a problem", Mark::FaintLine, |r| {
+                    (r.groups > 0).then(|| r.answers as f64 / r.groups as f64)
+                }),
+            ],
+        ),
         one("Gradient norm", "before clipping", |r| r.gradient_norm),
         small(
-            "Ratios clipped",
-            "fraction",
+            "Gradient of blocks",
+            "norm before clipping",
             &[
-                ("high", Mark::Line, |r| r.clip_fraction_high),
-                ("low", Mark::FaintLine, |r| r.clip_fraction_low),
+                ("attention", Mark::Line, |r| r.gradient_norm_attention),
+                ("feed-forward", Mark::FaintLine, |r| r.gradient_norm_feed_forward),
             ],
         ),
-        one("Greatest ratio", "", |r| r.ratio_max),
-        one("Tokens masked", "fraction", |r| r.masked_fraction),
-        small(
-            "Log-prob difference",
-            "nats, greatest",
-            &[
-                ("one version", Mark::Line, |r| r.log_prob_difference),
-                ("kept KV", Mark::FaintLine, |r| r.kept_kv_log_prob_difference),
-            ],
-        ),
+        corrections(lines),
         one("Groups without contrast", "for each that is learned from", |r| {
             (r.groups > 0).then(|| r.zero_variance_groups as f64 / r.groups as f64)
         }),
@@ -197,7 +247,14 @@ fn learner(lines: &[Line]) -> String {
                 ("GAR factor", Mark::FaintLine, |r| r.gar_lambda_mean),
             ],
         ),
-        one("Explained variance", "of value targets", |r| r.explained_variance),
+        small(
+            "Critic",
+            "of value targets",
+            &[
+                ("explained variance", Mark::Line, |r| r.explained_variance),
+                ("bias", Mark::FaintLine, |r| r.value_bias),
+            ],
+        ),
         one("Learning rate", "", |r| r.learning_rate),
     ]
     .concat()

@@ -2,7 +2,9 @@
 
 use candle_core::{D, Device, Tensor, Var, WithDType};
 use forebay::learner::Real;
-use forebay::learner::advantage::{VtraceConfig, VtraceInput, VtraceTargets, vtrace};
+use forebay::learner::advantage::{
+    TokenRow, TokenVtraceConfig, VtraceConfig, VtraceInput, VtraceTargets, token_vtrace, vtrace,
+};
 use forebay::learner::objective::{Evaluation, LossConfig, Reduction, vtrace_loss};
 
 use super::returns::Ends;
@@ -23,6 +25,49 @@ fn targets<F: Real>(case: &Case, log_rhos: &[F]) -> anyhow::Result<VtraceTargets
     let discounts = narrow(&case.numbers("discounts"));
     let input = VtraceInput { log_rhos, rewards: &rewards, values: &values, discounts: &discounts };
     Ok(vtrace(&clips(case), &input, &ends.boundaries())?)
+}
+
+/// The same targets, found episode by episode as rows of tokens: an observation stands behind each step, and what is
+/// carried over from outside is the bootstrap. `None` where an episode's discounts differ, which rows do not have.
+fn targets_of_rows(case: &Case) -> anyhow::Result<Option<VtraceTargets<f64>>> {
+    let VtraceConfig { rho_bar, c_bar, pg_rho_bar, lambda } = clips(case);
+    let [steps, columns] = case.shape("rewards")[..] else { panic!("time-major") };
+    let [log_rhos, rewards, values, discounts, final_values, bootstrap] =
+        ["log_rhos", "rewards", "values", "discounts", "final_values", "bootstrap"]
+            .map(|key| case.numbers(key));
+    let (terminated, truncated) = (case.flags("terminated"), case.flags("truncated"));
+    let mut found = VtraceTargets { vs: vec![0.0; rewards.len()], pg_advantages: vec![0.0; rewards.len()] };
+    for (column, &carried) in bootstrap.iter().enumerate() {
+        let places: Vec<usize> = (0..steps).map(|step| step * columns + column).collect();
+        for episode in places.split_inclusive(|&place| terminated[place] || truncated[place]) {
+            let last = episode[episode.len() - 1];
+            let gamma = discounts[episode[0]];
+            if episode.iter().any(|&place| discounts[place] != gamma) {
+                return Ok(None);
+            }
+            let interleaved = |numbers: &[f64]| -> Vec<f64> {
+                episode.iter().flat_map(|&place| [numbers[place], f64::NAN]).collect()
+            };
+            let row = TokenRow {
+                token_rewards: &interleaved(&rewards),
+                values: &interleaved(&values),
+                action_mask: &[true, false].repeat(episode.len()),
+                terminal_reward: 0.0,
+                bootstrap: match (terminated[last], truncated[last]) {
+                    (true, _) => 0.0,
+                    (false, true) => final_values[last],
+                    (false, false) => carried,
+                },
+            };
+            let config = TokenVtraceConfig { gamma, rho_bar, c_bar, pg_rho_bar, lambda, weighted: true };
+            let targets = token_vtrace(&config, &row, &interleaved(&log_rhos))?;
+            for (index, &place) in episode.iter().enumerate() {
+                found.vs[place] = targets.value_targets[2 * index];
+                found.pg_advantages[place] = targets.advantages[2 * index];
+            }
+        }
+    }
+    Ok(Some(found))
 }
 
 fn figures<F: Real>(targets: &VtraceTargets<F>) -> Figures {
@@ -87,4 +132,18 @@ fn compute<F: Real + WithDType>(case: &Case) -> anyhow::Result<Figures> {
 fn golden_vtrace() {
     check("vtrace", DOUBLE, compute::<f64>);
     check("vtrace", SINGLE, compute::<f32>);
+}
+
+#[test]
+fn golden_vtrace_over_rows_of_tokens() {
+    let compared = std::cell::Cell::new(0);
+    check("vtrace", DOUBLE, |case| {
+        if case.function() != "vtrace" {
+            return compute::<f64>(case);
+        }
+        let Some(targets) = targets_of_rows(case)? else { return compute::<f64>(case) };
+        compared.set(compared.get() + 1);
+        Ok(figures(&targets))
+    });
+    println!("{} cases as rows", compared.get());
 }

@@ -6,10 +6,13 @@ mod command_line;
 mod critic;
 mod endings;
 mod exactness;
+mod learning;
 mod options;
 mod refusals;
 mod reward_model;
 mod rewards;
+mod steps;
+mod teachers;
 mod trained;
 
 use std::path::Path;

@@ -86,6 +86,37 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
             vec!["generate.engine.cache_tokens=60", "model.decoder.context=65"],
             "`generate.engine.cache_tokens`, `model.context`",
         ),
+        (
+            vec!["learner.advantage={ kind = \"vtrace\" }"],
+            "`learner.advantage.weighted`, `learner.loss.objective`",
+        ),
+        (
+            vec![
+                "learner.advantage={ kind = \"vtrace\", weighted = false }",
+                "learner.loss.objective={ kind = \"gspo\" }",
+            ],
+            "`learner.advantage`, `learner.loss.objective`",
+        ),
+        (vec!["learner.advantage={ kind = \"vtrace\", rho_bar = 0.5 }"], "rho_bar"),
+        (
+            vec!["learner.max_token_age=2", "learner.loss.objective={ kind = \"gspo\" }"],
+            "`learner.max_token_age`, `learner.loss.objective`",
+        ),
+        (
+            vec!["learner.max_token_age=2", "learner.loss.objective={ kind = \"online_dpo\" }"],
+            "`learner.max_token_age`, `learner.loss.objective`",
+        ),
+        (
+            vec!["learner.max_token_age=1", "learner.forced_lag=2"],
+            "`learner.max_token_age`, `learner.forced_lag`",
+        ),
+        (vec!["learner.max_token_age=0", ONE_STEP], "`learner.max_token_age`, `schedule.kind`"),
+        (
+            vec![
+                "learner.loss.objective={ kind = \"four_bound\", control = { entropy_low = 1.0, entropy_high = 0.5 } }",
+            ],
+            "entropy_high",
+        ),
         (vec!["generate.temperature=0.0"], "generate.temperature"),
         (vec!["warmup.target_loss=0.0"], "warmup.target_loss"),
         (vec!["stop.target_evaluation=0.5", "evaluation={}"], "evaluation.every_updates"),

@@ -63,6 +63,7 @@ impl TokenLearnerRole {
         if let Some(evaluation) = evaluation.filter(|evaluation| evaluation.graded() > 0) {
             self.journal.rewards.evaluated(evaluation.mean());
             self.record.eval_mean = Some(evaluation.mean());
+            self.run.metrics.record_evaluation(&evaluation.parts());
         }
         Ok(())
     }

@@ -2,9 +2,10 @@
 
 use super::TokenLearnerRole;
 use crate::actors::role::RoleError;
-use crate::actors::token::plane::GroupCounts;
+use crate::actors::token::plane::{GroupCounts, ReadyGroup};
 use crate::actors::token::run::{TokenFigures, TokenRun};
 use crate::learner::token::{Figure, TokenApplied};
+use crate::policy::BlockKind;
 use crate::telemetry::Sample;
 use crate::trajectory::{Group, Trajectory, Version};
 
@@ -31,9 +32,10 @@ impl Totals {
 
 impl TokenLearnerRole {
     /// What the batch and its update have to tell.
-    pub(super) fn describe(&mut self, groups: &[&Group], applied: &TokenApplied) {
-        let members = || groups.iter().flat_map(|group| &group.members);
-        let rewards: Vec<f64> = groups.iter().flat_map(|group| group.rewards()).flatten().collect();
+    pub(super) fn describe(&mut self, batch: &[ReadyGroup], applied: &TokenApplied) {
+        let members = || batch.iter().flat_map(|ready| &ready.group.members);
+        // Of all answers, also of those that were not kept: what is kept says nothing of how good the policy is.
+        let rewards: Vec<f64> = batch.iter().flat_map(ReadyGroup::rewards).flatten().collect();
         let count = rewards.len().max(1) as f64;
         let mean = rewards.iter().sum::<f64>() / count;
         self.journal.rewards.push(mean);
@@ -43,8 +45,10 @@ impl TokenLearnerRole {
         record.reward_std =
             Some((rewards.iter().map(|reward| (reward - mean).powi(2)).sum::<f64>() / count).sqrt());
         record.solved = Some(rewards.iter().filter(|&&reward| reward >= 1.0).count() as f64 / count);
-        record.groups = groups.len() as u64;
+        record.groups = batch.len() as u64;
         record.trajectories = members().count() as u64;
+        record.answers = batch.iter().map(|ready| ready.answers() as u64).sum();
+        record.passes = Some(applied.passes as f64);
         let all = record.trajectories.max(1) as f64;
         let lengths = || members().map(|member| member.tokens.len());
         record.response_length_mean = Some(lengths().sum::<usize>() as f64 / all);
@@ -63,23 +67,63 @@ impl TokenLearnerRole {
         record.policy_loss = (!applied.value_only).then_some(applied.policy_loss);
         record.value_loss = applied.value_loss;
         record.reference_kl = (applied.reference_kl != 0.0).then_some(applied.reference_kl);
+        record.teacher_kl = applied.figure(Figure::ReverseKlK1);
+        record.reference_divergence = applied.divergence;
+        record.kl_coefficient = applied.kl_coefficient;
+        record.reference_version = applied.reference_version.map(|version| version.0);
         record.entropy = applied.entropy;
         record.approx_kl = applied.figure(Figure::KlK3);
         record.gradient_norm = (!applied.value_only).then_some(applied.gradient_norm);
         record.value_gradient_norm = applied.value_gradient_norm;
-        record.ratio_mean = applied.figure(Figure::RatioMean);
-        record.ratio_max = applied.ratio_max;
-        record.clip_fraction_low = applied.figure(Figure::ClipFracLow);
-        record.clip_fraction_high = applied.figure(Figure::ClipFracHigh);
-        record.masked_fraction = applied.figure(Figure::MaskedFrac);
         record.explained_variance = applied.explained_variance;
         record.explained_variance_updated = applied.explained_variance_updated;
+        record.value_bias = applied.value_bias;
         if !applied.value_only && !self.journal.policy_updated {
             self.journal.policy_updated = true;
             self.journal.initial_explained_variance = applied.explained_variance;
         }
         record.advantage_mean = applied.advantage_mean;
         record.advantage_std = applied.advantage_deviation;
+        record.advantage_min = applied.advantages.map(|(least, _)| least);
+        record.advantage_max = applied.advantages.map(|(_, greatest)| greatest);
+        self.journal.token_fates.merge(&applied.fates);
+        self.describe_off_policy(applied);
+        self.describe_gradient(applied);
+    }
+
+    /// How far from the sampling policy the tokens were, and what the objective made of that.
+    fn describe_off_policy(&mut self, applied: &TokenApplied) {
+        let record = &mut self.record;
+        record.ratio_mean = applied.figure(Figure::RatioMean);
+        record.ratio_min = applied.ratios.map(|(least, _)| least);
+        record.ratio_max = applied.ratios.map(|(_, greatest)| greatest);
+        record.clip_fraction_low = applied.figure(Figure::ClipFracLow);
+        record.clip_fraction_high = applied.figure(Figure::ClipFracHigh);
+        record.dual_clip_fraction = applied.figure(Figure::DualClipFrac);
+        record.masked_fraction = applied.figure(Figure::MaskedFrac);
+        record.masked_fraction_low = applied.figure(Figure::MaskedFracLow);
+        record.masked_fraction_high = applied.figure(Figure::MaskedFracHigh);
+        record.weight_mean = applied.figure(Figure::WeightMeanRaw);
+        record.weight_clamped_fraction = applied.figure(Figure::WeightClampedFrac);
+        record.pair_margin_mean = applied.figure(Figure::MarginMean);
+        record.pair_accuracy = applied.figure(Figure::Accuracy);
+        record.bound_pos_low = applied.bounds.map(|bounds| bounds.pos_low);
+        record.bound_pos_high = applied.bounds.map(|bounds| bounds.pos_high);
+        record.bound_neg_low = applied.bounds.map(|bounds| bounds.neg_low);
+        record.bound_neg_high = applied.bounds.map(|bounds| bounds.neg_high);
+        record.token_fates = applied.fates.clone();
+    }
+
+    /// Norms of the gradient, as a whole and by kind of block.
+    fn describe_gradient(&mut self, applied: &TokenApplied) {
+        let (record, norms) = (&mut self.record, &applied.block_norms);
+        record.gradient_norm_embedding = norms.get(BlockKind::Embedding);
+        record.gradient_norm_attention = norms.get(BlockKind::Attention);
+        record.gradient_norm_feed_forward = norms.get(BlockKind::FeedForward);
+        record.gradient_norm_router = norms.get(BlockKind::Router);
+        record.gradient_norm_norm = norms.get(BlockKind::Norm);
+        record.gradient_norm_head = norms.get(BlockKind::Head);
+        record.gradient_norm_value_head = norms.get(BlockKind::ValueHead);
     }
 
     /// What rubric and shaping did; nothing is told of what is not set.
@@ -100,6 +144,7 @@ impl TokenLearnerRole {
         let rates = &self.learner.state().pass_rates;
         record.pass_rate = rates.mean();
         rates.iter().for_each(|(source, rate)| self.run.metrics.record_pass_rate(source, rate));
+        self.alike = config.advantage.is_group_relative().then_some(found.alike_groups);
     }
 
     pub(super) fn note_lag(&mut self, group: &Group, version: Version) {
@@ -160,6 +205,11 @@ impl TokenLearnerRole {
         let now = Totals::of(&self.run);
         let before = std::mem::replace(&mut self.seen, now);
         record.zero_variance_groups = now.groups.zero_variance - before.groups.zero_variance;
+        // Of those that were dropped, and of those that were not.
+        let (dropped, alike) = (record.zero_variance_groups, self.alike.take());
+        record.zero_variance_fraction = alike
+            .filter(|_| record.groups + dropped > 0)
+            .map(|alike| (alike + dropped) as f64 / (record.groups + dropped) as f64);
         record.grading_errors = now.groups.grading_errors - before.groups.grading_errors;
         record.group_grading_errors = now.groups.group_grading_errors - before.groups.group_grading_errors;
         record.generate_seconds = now.generate_seconds - before.generate_seconds;

@@ -8,13 +8,12 @@ use candle_core::Tensor;
 use super::TokenLearnerRole;
 use crate::actors::checkpoint::files;
 use crate::actors::role::{Learning, RoleError};
-use crate::actors::token::checkpoint::{TOKEN_RUN_STATE, TokenRunState, files as own_files};
+use crate::actors::token::checkpoint::{StandingGroup, TOKEN_RUN_STATE, TokenRunState, files as own_files};
 use crate::actors::token::critic;
 use crate::actors::token::generator::GeneratorSnapshot;
 use crate::codec;
 use crate::learner::LearnerError;
 use crate::policy::Parameters;
-use crate::trajectory::Group;
 
 impl Learning for TokenLearnerRole {
     type Snapshot = GeneratorSnapshot;
@@ -24,12 +23,12 @@ impl Learning for TokenLearnerRole {
         let failed =
             |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
         let standing = self.queue.drain();
-        let waiting: Vec<Group> = self
+        let waiting: Vec<StandingGroup> = self
             .batch
             .iter()
             .chain(&self.carried)
             .chain(&standing)
-            .map(|ready| ready.group.clone())
+            .map(|ready| StandingGroup { group: ready.group.clone(), others: ready.others.clone() })
             .collect();
         // Back where it stood, so that a checkpoint makes no room in the queue.
         let displaced = standing.into_iter().filter_map(|ready| self.run.put_back(ready));
@@ -52,6 +51,7 @@ impl Learning for TokenLearnerRole {
             ordered,
             generators: snapshots,
             queue: waiting,
+            balance: self.balancer.balance,
         };
         let tensors = |named: &[(String, Tensor)]| {
             codec::tensors_to_bytes(named, &BTreeMap::new()).map_err(|e| failed(&e))

@@ -1,5 +1,6 @@
 //! What becomes of a group once its members have ended: graded as a whole where the task does that, then to the learner
-//! or dropped.
+//! or dropped. Whether a group says anything is judged by all of its answers; where only some are kept
+//! (`learner.keep`), the others are dropped for that reason before the group enters the queue.
 //!
 //! A group that waits for a grader of groups stays open with its generator: it is in a checkpoint like any other, and
 //! begins anew if the generator is lost. When such a grader fails, a rubric keeps the members' own grades: where those
@@ -13,9 +14,9 @@ use super::open::Open;
 use super::records::{Complete, Ended, GroupKey, ReadyGroup};
 use super::{FRUITLESS_BATCHES, Plane, State};
 use crate::env::task::GradeError;
-use crate::learner::token::GroupRewards;
+use crate::learner::token::{GroupRewards, Keep};
 use crate::schedule::Event;
-use crate::trajectory::{DropReason, Group, Reward, Version};
+use crate::trajectory::{DropReason, Group, Reward, Trajectory, Version};
 
 impl Plane {
     /// A member has ended. The group that it completes is handed back to be graded as a whole, or goes to the learner,
@@ -47,8 +48,7 @@ impl Plane {
     /// The grades of a group as a whole, or why there are none.
     pub fn group_judged(&self, key: GroupKey, attempt: u16, grades: Result<Vec<Reward>, GradeError>) {
         let mut state = self.lock();
-        let whole =
-            |open: &&mut Open| open.attempt == attempt && open.members.len() == self.learner.group_size;
+        let whole = |open: &&mut Open| open.attempt == attempt && open.is_whole();
         // Of an attempt that was given up, otherwise.
         let Some(open) = state.open.get_mut(&key).filter(whole) else { return };
         let graded = open.members.values_mut().filter(|ended| ended.trajectory.reward.is_some());
@@ -71,7 +71,7 @@ impl Plane {
     }
 
     fn settle(&self, state: &mut State, key: GroupKey) -> Option<Complete> {
-        let open = state.open.get(&key).filter(|open| open.members.len() == self.learner.group_size)?;
+        let open = state.open.get(&key).filter(|open| open.is_whole())?;
         let graded = open.members.iter().filter(|(_, ended)| ended.trajectory.reward.is_some());
         let graded: Vec<_> = if self.task.grades_groups() { graded.collect() } else { Vec::new() };
         if graded.is_empty() {
@@ -102,7 +102,7 @@ impl Plane {
             members: trajectories,
         };
         let version = Version(state.scheduler.admission().version());
-        let ready = ReadyGroup { group, tickets, queued_at: version };
+        let ready = ReadyGroup { group, tickets, others: Vec::new(), queued_at: version };
         let Some(last) = ready.group.rewards().into_iter().flatten().next() else {
             state.counts.ungraded += 1;
             ready.discard(DropReason::GradingFailed);
@@ -127,12 +127,34 @@ impl Plane {
                 return;
             }
         }
+        let ready = match self.kept(state, ready, version) {
+            Ok(ready) => ready,
+            Err(why) => {
+                state.fatal.get_or_insert(why);
+                return;
+            }
+        };
         state.tracked.fruitless = 0;
         if self.queue.offer(ready, Duration::ZERO).is_err() {
             // Only when the queue is closed, at the end of a run; the tickets book the rest.
             return;
         }
         self.tell(state, Event::Accepted);
+    }
+
+    /// What the learner gets of a group, all of whose answers have been looked at.
+    fn kept(&self, state: &State, ready: ReadyGroup, version: Version) -> Result<ReadyGroup, String> {
+        let config = &self.learner;
+        if config.keep == Keep::All {
+            return Ok(ready);
+        }
+        let grading = state.tracked.pass_rates.grading(config, &ready.group.source);
+        let rewards = GroupRewards::of(config, &ready.group, grading, version);
+        let rewards = rewards.map_err(|error| error.to_string())?.rewards();
+        let cut_off = |member: &Trajectory| member.finish.is_some_and(|finish| !finish.is_terminal());
+        let learned = |member: &Trajectory| !(config.mask_truncated && cut_off(member));
+        let learned: Vec<bool> = ready.group.members.iter().map(learned).collect();
+        Ok(ready.keep(&config.keep.members(&rewards, &learned)))
     }
 
     /// Counts the passes of a graded group; whether it is to be learned from.

@@ -21,6 +21,8 @@ pub(super) struct Open {
     pub(super) owner: Option<usize>,
     /// How often it was begun anew.
     pub(super) attempt: u16,
+    /// Answers that it is made of, since it was opened.
+    pub(super) size: usize,
 }
 
 impl Open {
@@ -29,9 +31,14 @@ impl Open {
         &self.asked[usize::from(member) % self.asked.len()]
     }
 
-    /// Of `count` members those that have not ended, none of them begun.
-    pub(super) fn members_to_come(&self, key: GroupKey, count: usize) -> Vec<Member> {
-        let to_come = (0..count as u16).filter(|member| !self.members.contains_key(member));
+    /// Whether all of its members have ended.
+    pub(super) fn is_whole(&self) -> bool {
+        self.members.len() == self.size
+    }
+
+    /// The members that have not ended, none of them begun.
+    pub(super) fn members_to_come(&self, key: GroupKey) -> Vec<Member> {
+        let to_come = (0..self.size as u16).filter(|member| !self.members.contains_key(member));
         let member = |member| {
             let id = TrajectoryId { epoch: key.0, prompt: key.1, member, attempt: self.attempt };
             let asked = self.asked(member);

@@ -63,11 +63,43 @@ pub struct ReadyGroup {
     pub group: Group,
     /// One ticket a member.
     pub tickets: Vec<BufferedTicket>,
+    /// Rewards of the answers to the same problem that were not kept (`learner.keep`); `None` where grading failed.
+    pub others: Vec<Option<f64>>,
     /// Version that was current when it entered the queue.
     pub queued_at: Version,
 }
 
 impl ReadyGroup {
+    /// Answers that were sampled for it, kept or not.
+    #[must_use]
+    pub fn answers(&self) -> usize {
+        self.group.members.len() + self.others.len()
+    }
+
+    /// Rewards of all of them, those of the members first; `None` where grading failed.
+    pub fn rewards(&self) -> impl Iterator<Item = Option<f64>> + '_ {
+        self.group.rewards().into_iter().chain(self.others.iter().copied())
+    }
+
+    /// Keeps some of the members, by their places in ascending order; the others are dropped.
+    #[must_use]
+    pub fn keep(self, kept: &[usize]) -> Self {
+        let Self { group, tickets, mut others, queued_at } = self;
+        let Group { members, .. } = group;
+        let mut group = Group { members: Vec::with_capacity(kept.len()), ..group };
+        let mut own = Vec::with_capacity(kept.len());
+        for (place, (member, ticket)) in members.into_iter().zip(tickets).enumerate() {
+            if kept.contains(&place) {
+                group.members.push(member);
+                own.push(ticket);
+            } else {
+                others.push(member.reward.map(|reward| reward.value));
+                ticket.discard(DropReason::NotKept);
+            }
+        }
+        Self { group, tickets: own, others, queued_at }
+    }
+
     /// Books all members as dropped.
     pub fn discard(self, reason: DropReason) {
         self.tickets.into_iter().for_each(|ticket| ticket.discard(reason));
@@ -96,6 +128,8 @@ pub struct OpenSnapshot {
     pub key: GroupKey,
     /// How often it was begun anew.
     pub attempt: u16,
+    /// Answers that it is made of.
+    pub size: usize,
     /// Members that have ended, with the message of a failed grading.
     pub ended: Vec<Trajectory>,
     /// Members that have begun; filled in from the generators' snapshots.

@@ -256,6 +256,60 @@ fn chains_are_summed_and_demonstrated_with_or_without_steps() {
 }
 
 #[test]
+fn other_operations_are_applied_from_left_to_right_modulo_what_is_asked_for() {
+    for (operations, options) in
+        [("*", "modulus = 10"), ("<>", ""), ("+-*<>", "modulus = 7"), ("+", ""), ("-", "modulus = 3")]
+    {
+        let task = make(
+            "chain",
+            &format!(
+                "min_terms = 4\nmax_terms = 4\nmax = 9\noperations = '{operations}'\n{options}\nsteps = true"
+            ),
+            0,
+        );
+        let modulus = options.strip_prefix("modulus = ").map(|modulus| modulus.parse::<i64>().unwrap());
+        for problem in problems(&*task, Split::Train, 60) {
+            let Prompt::Text(text) = &problem.prompt else { panic!("plain is text") };
+            let mut characters = text.trim_end_matches('=').chars();
+            let digit = |character: Option<char>| i64::from(character.unwrap().to_digit(10).unwrap());
+            let mut value = digit(characters.next());
+            let mut values = Vec::new();
+            while let Some(operation) = characters.next() {
+                assert!(operations.contains(operation), "{text}");
+                let number = digit(characters.next());
+                value = match operation {
+                    '+' => value + number,
+                    '-' => value - number,
+                    '*' => value * number,
+                    '<' => value.min(number),
+                    _ => value.max(number),
+                };
+                value = modulus.map_or(value, |modulus| (value % modulus + modulus) % modulus);
+                values.push(value.to_string());
+            }
+            assert_eq!((values.len(), &values[2]), (3, &problem.answer), "{text}");
+            assert_eq!(task.demonstration(&problem, &[]), Some(values.join(",")));
+        }
+    }
+}
+
+#[test]
+fn a_chain_may_show_a_part_of_its_work_and_always_its_value() {
+    let shown = |every: u32| {
+        let options =
+            format!("min_terms = 6\nmax_terms = 6\noperations = '<'\nsteps = true\nevery = {every}");
+        let task = make("chain", &options, 0);
+        let mut problem = task.problem(Split::Train, 0).unwrap();
+        problem.data["values"] = serde_json::json!([5, 4, 3, 2, 1]);
+        task.demonstration(&problem, &[]).unwrap()
+    };
+    assert_eq!([1, 2, 3, 9].map(shown), ["5,4,3,2,1", "5,3,1", "4,1", "1"]);
+    let chat = make("chain", "operations = '<+'\nmodulus = 5\nstyle = 'chat'", 0);
+    let asked = super::text_of(&chat.problem(Split::Train, 0).unwrap().prompt);
+    assert!(asked.contains("left to right") && asked.contains("modulo 5"), "{asked}");
+}
+
+#[test]
 fn countdown_takes_every_right_expression_of_exactly_the_given_numbers() {
     let task = make("countdown", "", 0);
     let half = make("countdown", "partial = true", 0);
@@ -366,6 +420,12 @@ fn impossible_options_are_refused_by_name() {
         ("chain", "min_terms = 1", "`min_terms`"),
         ("chain", "min_terms = 7", "`max_terms`"),
         ("chain", "max = 0", "`max`"),
+        ("chain", "operations = ''", "`operations`"),
+        ("chain", "operations = '+/'", "`operations`"),
+        ("chain", "operations = '++'", "`operations`"),
+        ("chain", "operations = '*'", "`modulus`"),
+        ("chain", "modulus = 1", "`modulus`"),
+        ("chain", "every = 0", "`every`"),
         ("worked_chain", "max = 0", "`max`"),
         ("worked_chain", "steps = false", "`steps`"),
         ("countdown", "max_numbers = 9", "`max_numbers`"),

@@ -9,7 +9,7 @@
 
 use serde::Deserialize;
 
-use super::chain::{Chain, ChainOptions, shown, terms_of, values, write};
+use super::chain::{Chain, ChainOptions, chain_of, shown, values_of as values_in};
 use super::{Style, characters, text_of};
 use crate::env::task::contract::{Completion, GroupAnswer, Problem, Prompt, Split, Task};
 use crate::env::task::error::{GradeError, TaskError};
@@ -34,7 +34,7 @@ pub struct WorkedChainOptions {
 
 impl Default for WorkedChainOptions {
     fn default() -> Self {
-        let ChainOptions { min_terms, max_terms, max, style, steps: _ } = ChainOptions::default();
+        let ChainOptions { min_terms, max_terms, max, style, .. } = ChainOptions::default();
         Self { min_terms, max_terms, max, style }
     }
 }
@@ -48,7 +48,7 @@ impl WorkedChainOptions {
 
     fn chain(self) -> ChainOptions {
         let Self { min_terms, max_terms, max, style } = self;
-        ChainOptions { min_terms, max_terms, max, style, steps: true }
+        ChainOptions { min_terms, max_terms, max, style, steps: true, ..ChainOptions::default() }
     }
 }
 
@@ -147,9 +147,7 @@ fn numbers(text: &str) -> Vec<i64> {
 }
 
 fn values_of(problem: &Problem) -> Result<Vec<i64>, GradeError> {
-    let terms = terms_of(problem).filter(|terms| terms.len() > 1);
-    let terms = terms.ok_or_else(|| GradeError::Reference("`data` has no `terms` of a chain".into()))?;
-    Ok(values(&terms))
+    values_in(problem).ok_or_else(|| GradeError::Reference("`data` has no `values` of a chain".into()))
 }
 
 impl Task for WorkedChain {
@@ -159,8 +157,8 @@ impl Task for WorkedChain {
 
     fn problem(&self, split: Split, index: u32) -> Result<Problem, TaskError> {
         let problem = self.chain.problem(split, index)?;
-        let chain = terms_of(&problem).map(|terms| write(&terms)).unwrap_or_default();
-        Ok(Problem { source: NAME.into(), prompt: self.prompt(&chain), ..problem })
+        let prompt = self.prompt(chain_of(&problem));
+        Ok(Problem { source: NAME.into(), prompt, ..problem })
     }
 
     fn grade(&self, problem: &Problem, completion: &Completion<'_>) -> Result<Reward, GradeError> {
@@ -208,7 +206,7 @@ mod tests {
     /// `7+5-3=`, which is worked as `12,9`.
     fn problem() -> Problem {
         let mut problem = task().problem(Split::Train, 0).unwrap();
-        problem.data = serde_json::json!({ "terms": [7, 5, -3] });
+        problem.data = serde_json::json!({ "chain": "7+5-3", "values": [12, 9] });
         problem
     }
 

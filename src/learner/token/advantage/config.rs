@@ -7,7 +7,7 @@ use super::{
     BaselineConfig, GroupAdvantages, GrpoAdvantageConfig, MaximumLikelihoodConfig, MeanBaselineConfig,
     RlooAdvantageConfig, RubricConfig,
 };
-use crate::learner::advantage::{AdvantageError, SkipObservationGaeConfig};
+use crate::learner::advantage::{AdvantageError, SkipObservationGaeConfig, TokenVtraceConfig};
 
 /// Settings of the REINFORCE baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -36,6 +36,9 @@ pub enum TokenAdvantageConfig {
     Reinforce(ReinforceBaselineConfig),
     /// Generalised advantage estimation over action tokens with a value function; works with single rollouts.
     SkipObservationGae(SkipObservationGaeConfig),
+    /// V-trace over action tokens with a value function: off-policy corrected value targets and advantages; works with
+    /// single rollouts.
+    Vtrace(TokenVtraceConfig),
 }
 
 impl Default for TokenAdvantageConfig {
@@ -48,13 +51,38 @@ impl TokenAdvantageConfig {
     /// Whether it compares the members of a group, so that groups of one teach nothing.
     #[must_use]
     pub fn is_group_relative(&self) -> bool {
-        !matches!(self, Self::Reinforce(_) | Self::SkipObservationGae(_))
+        !matches!(self, Self::Reinforce(_) | Self::SkipObservationGae(_) | Self::Vtrace(_))
     }
 
     /// Whether it needs a value function.
     #[must_use]
     pub fn needs_values(&self) -> bool {
-        matches!(self, Self::SkipObservationGae(_))
+        matches!(self, Self::SkipObservationGae(_) | Self::Vtrace(_))
+    }
+
+    /// Whether it needs log-probabilities of the policy at the start of the step.
+    #[must_use]
+    pub fn needs_ratios(&self) -> bool {
+        matches!(self, Self::Vtrace(_))
+    }
+
+    /// Whether its advantages carry an importance ratio in front.
+    #[must_use]
+    pub fn is_weighted(&self) -> bool {
+        matches!(self, Self::Vtrace(TokenVtraceConfig { weighted: true, .. }))
+    }
+
+    /// How value targets are made of answers that the policy itself has just given: those of stored answers. `None`
+    /// without values.
+    #[must_use]
+    pub fn on_policy_values(&self) -> Option<SkipObservationGaeConfig> {
+        match self {
+            Self::SkipObservationGae(settings) => Some(*settings),
+            Self::Vtrace(TokenVtraceConfig { gamma, .. }) => {
+                Some(SkipObservationGaeConfig { gamma: *gamma, ..SkipObservationGaeConfig::default() })
+            }
+            _ => None,
+        }
     }
 
     /// Refuses settings out of range.
@@ -72,6 +100,7 @@ impl TokenAdvantageConfig {
                 let (name, value, expected) = ("alpha", settings.alpha, "positive");
                 if value > 0.0 { Ok(()) } else { Err(AdvantageError::Setting { name, value, expected }) }
             }
+            Self::Vtrace(settings) => settings.validate(),
         }
     }
 
@@ -96,7 +125,7 @@ impl TokenAdvantageConfig {
             Self::Rubric(RubricConfig { zero_tolerance, .. }) => {
                 Some(MeanBaselineConfig { zero_tolerance: *zero_tolerance }.advantages(rewards))
             }
-            Self::Reinforce(_) | Self::SkipObservationGae(_) => None,
+            Self::Reinforce(_) | Self::SkipObservationGae(_) | Self::Vtrace(_) => None,
         }
     }
 }
@@ -127,6 +156,7 @@ mod tests {
             ("kind = 'rubric'\nlambda_max = 0.0", "lambda_max"),
             ("kind = 'skip_observation_gae'\ngamma = 1.5", "gamma"),
             ("kind = 'skip_observation_gae'\nalpha = 0.0", "alpha"),
+            ("kind = 'vtrace'\nrho_bar = 0.5", "rho_bar"),
         ] {
             let error = parse(text).unwrap().validate().unwrap_err().to_string();
             assert!(error.contains(name), "{error}");

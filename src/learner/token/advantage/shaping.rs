@@ -121,10 +121,7 @@ impl ShapingConfig {
                 shaped.overlong_penalty = overlong_penalty(config, answer.length)?;
             }
             let mut reward = answer.reward.unwrap_or(0.0) + shaped.length_reward + shaped.overlong_penalty;
-            if let Some(config) = &self.effort_budget
-                && let Some(base) = budget.or(config.base)
-            {
-                let config = EffortBudgetConfig { tau: answer.tau.unwrap_or(config.tau), ..*config };
+            if let Some((config, base)) = self.budget(answer.tau, budget) {
                 let length = answer.length as u64;
                 shaped.over_budget = config.is_exceeded(length, base);
                 reward = effort_budget(&config, reward, length, base)?;
@@ -132,6 +129,20 @@ impl ShapingConfig {
             shaped.reward = Some(reward);
         }
         Ok(shaped)
+    }
+
+    /// Whether an answer of so many tokens takes more than its budget: `tau` is the factor of its effort and `budget` the
+    /// base budget of its problem, where they have one.
+    #[must_use]
+    pub fn is_over_budget(&self, tau: Option<f64>, budget: Option<u64>, tokens: u64) -> bool {
+        self.budget(tau, budget).is_some_and(|(config, base)| config.is_exceeded(tokens, base))
+    }
+
+    /// Factor and base of an answer's budget; `None` where it may take what it likes.
+    fn budget(&self, tau: Option<f64>, budget: Option<u64>) -> Option<(EffortBudgetConfig, u64)> {
+        let config = self.effort_budget?;
+        let base = budget.or(config.base)?;
+        Some((EffortBudgetConfig { tau: tau.unwrap_or(config.tau), ..config }, base))
     }
 }
 

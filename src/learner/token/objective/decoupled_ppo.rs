@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::proximal::ProximalPolicy;
 use super::row::{Objective, Row, RowObjective, Terms};
 use super::surrogate::Surrogate;
 use crate::learner::token::{Figure, Needs, TokenLossError};
@@ -41,11 +42,20 @@ pub struct DecoupledPpoConfig {
     pub weight_cap: f64,
     /// What happens above it.
     pub cap_mode: CapMode,
+    /// Where the proximal policy comes from.
+    pub proximal: ProximalPolicy,
 }
 
 impl Default for DecoupledPpoConfig {
     fn default() -> Self {
-        Self { clip_low: 0.2, clip_high: 0.2, dual_clip: None, weight_cap: 5.0, cap_mode: CapMode::Mask }
+        Self {
+            clip_low: 0.2,
+            clip_high: 0.2,
+            dual_clip: None,
+            weight_cap: 5.0,
+            cap_mode: CapMode::Mask,
+            proximal: ProximalPolicy::Recompute,
+        }
     }
 }
 
@@ -78,7 +88,7 @@ impl Objective for DecoupledPpoConfig {
     }
 
     fn needs(&self) -> Needs {
-        Needs { proximal: true, ..Needs::ADVANTAGES }
+        self.proximal.needs()
     }
 }
 
@@ -86,6 +96,7 @@ impl RowObjective for DecoupledPpoConfig {
     fn row(&self, row: &Row<'_>, terms: &mut Terms<'_>) -> Result<(), TokenLossError> {
         let surrogate = self.surrogate();
         terms.each(row, |token, diagnostics| {
+            let token = &self.proximal.anchor(token);
             let (ratio, weight) = (token.proximal_ratio(), token.log_weight().exp());
             diagnostics.record(Figure::RatioMean, ratio);
             diagnostics.record(Figure::WeightMeanRaw, weight);

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::proximal::ProximalPolicy;
 use super::row::{Objective, Row, RowObjective, Terms};
 use super::surrogate::Surrogate;
 use crate::learner::token::{Figure, Needs, TokenLossError};
@@ -26,11 +27,13 @@ pub struct IcepopConfig {
     pub low: f64,
     /// Largest weight that is kept.
     pub high: f64,
+    /// Where the proximal policy comes from.
+    pub proximal: ProximalPolicy,
 }
 
 impl Default for IcepopConfig {
     fn default() -> Self {
-        Self { clip_low: 0.2, clip_high: 0.2, low: 0.5, high: 5.0 }
+        Self { clip_low: 0.2, clip_high: 0.2, low: 0.5, high: 5.0, proximal: ProximalPolicy::Recompute }
     }
 }
 
@@ -49,7 +52,7 @@ impl Objective for IcepopConfig {
     }
 
     fn needs(&self) -> Needs {
-        Needs { proximal: true, ..Needs::ADVANTAGES }
+        self.proximal.needs()
     }
 }
 
@@ -57,6 +60,7 @@ impl RowObjective for IcepopConfig {
     fn row(&self, row: &Row<'_>, terms: &mut Terms<'_>) -> Result<(), TokenLossError> {
         let surrogate = Surrogate::new(self.clip_low, self.clip_high);
         terms.each(row, |token, diagnostics| {
+            let token = &self.proximal.anchor(token);
             let (ratio, weight) = (token.proximal_ratio(), token.log_weight().exp());
             diagnostics.record(Figure::RatioMean, ratio);
             diagnostics.record(Figure::WeightMeanRaw, weight);

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::row::{Objective, Row, RowObjective, Term, Terms};
 use super::surrogate::Surrogate;
-use crate::learner::token::{Figure, Needs, TokenLossError};
+use crate::learner::token::{Needs, TokenLossError};
+use crate::trajectory::TokenFate;
 
 /// The clipped surrogate with r = π/μ, of tokens that are not too old:
 ///
@@ -48,7 +49,7 @@ impl RowObjective for LagMaskConfig {
         let surrogate = Surrogate::new(self.clip_low, self.clip_high);
         terms.each_ratio(row, |token, ratio, diagnostics| {
             let removed = token.lag > self.max_lag;
-            diagnostics.flag(Figure::MaskedFrac, removed);
+            diagnostics.removed(TokenFate::Lag, removed);
             if removed {
                 surrogate.count_removed(diagnostics);
                 return Term::default();

@@ -23,6 +23,7 @@ mod mopd;
 mod opsm;
 mod pairwise;
 mod ppo;
+mod proximal;
 mod reinforce;
 mod rloo;
 mod row;
@@ -35,7 +36,7 @@ mod topr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Aggregation, Needs, ReferenceKlConfig, TokenLossError};
+use super::{Aggregation, BoundControlConfig, FourBounds, Needs, ReferenceKlConfig, TokenLossError};
 
 pub use best_of_n::BestOfNConfig;
 pub use cispo::CispoConfig;
@@ -55,6 +56,7 @@ pub use mopd::MopdConfig;
 pub use opsm::OpsmConfig;
 pub use pairwise::{IpoConfig, OnlineDpoConfig};
 pub use ppo::TokenPpoConfig;
+pub use proximal::ProximalPolicy;
 pub use reinforce::ReinforceConfig;
 pub use rloo::RlooConfig;
 pub use sapo::SapoConfig;
@@ -214,6 +216,55 @@ impl TokenObjectiveConfig {
     #[must_use]
     pub fn reference_kl(&self) -> ReferenceKlConfig {
         self.settings().reference_kl()
+    }
+
+    /// Whether it weighs or clips by a ratio of the current to the sampling policy, so that advantages must not carry one.
+    #[must_use]
+    pub fn corrects_lag(&self) -> bool {
+        match self {
+            Self::Rloo(settings) => settings.seq_ratio_cap.is_some(),
+            Self::Mopd(settings) => settings.importance,
+            Self::Reinforce(_) | Self::K15(_) | Self::OnlineDpo(_) | Self::Ipo(_) | Self::BestOfN(_) => false,
+            _ => true,
+        }
+    }
+
+    /// Whether it weighs, gates or compares whole sequences, of which no token may be missing.
+    #[must_use]
+    pub fn takes_whole_sequences(&self) -> bool {
+        match self {
+            Self::Rloo(settings) => settings.seq_ratio_cap.is_some(),
+            Self::Tis(settings) => settings.level == WeightLevel::Sequence,
+            Self::Topr(settings) => settings.level == WeightLevel::Sequence,
+            Self::Gspo(_) | Self::Opsm(_) | Self::OnlineDpo(_) | Self::Ipo(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether every token of a sequence must have the same advantage.
+    #[must_use]
+    pub fn takes_one_advantage_a_sequence(&self) -> bool {
+        match self {
+            Self::K15(settings) => settings.level == WeightLevel::Sequence,
+            Self::Gspo(_) | Self::Opsm(_) => true,
+            _ => false,
+        }
+    }
+
+    /// The controller of its bounds and the bounds that it begins with, where it has one.
+    #[must_use]
+    pub fn bound_control(&self) -> Option<(BoundControlConfig, FourBounds)> {
+        match self {
+            Self::FourBound(settings) => Some((settings.control?, settings.bounds())),
+            _ => None,
+        }
+    }
+
+    /// Puts bounds in place of those that are set, where it has them.
+    pub(super) fn set_bounds(&mut self, bounds: FourBounds) {
+        if let Self::FourBound(settings) = self {
+            settings.set_bounds(bounds);
+        }
     }
 
     /// Refuses an aggregation that does not fit.

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::row::{Objective, Row, RowObjective, Term, Terms};
 use super::surrogate::Surrogate;
-use crate::learner::token::{Figure, TokenLossError};
+use crate::learner::token::TokenLossError;
+use crate::trajectory::TokenFate;
 
 /// The clipped surrogate with r = π/μ, without the sequences that are off policy and had a negative advantage:
 ///
@@ -46,7 +47,7 @@ impl RowObjective for OpsmConfig {
         let removed = row.advantage()? < 0.0 && divergence > self.delta;
         let surrogate = Surrogate::new(self.clip_low, self.clip_high);
         terms.each_ratio(row, |token, ratio, diagnostics| {
-            diagnostics.flag(Figure::MaskedFrac, removed);
+            diagnostics.removed(TokenFate::SequenceGate, removed);
             if removed {
                 surrogate.count_removed(diagnostics);
                 return Term::default();

@@ -64,7 +64,7 @@ macro_rules! table {
 pub const TOKEN_OBJECTIVES: &[TokenObjectiveEntry] = table! {
     Reinforce(ReinforceConfig): "-A lp", "Williams 1992", "group_mean";
     Ppo(TokenPpoConfig): "-min(r A, clip(r) A); dual clip of A < 0", "arXiv 1707.06347", "group_mean";
-    DecoupledPpo(DecoupledPpoConfig): "-w' min(u A, clip(u) A), u = pi/prox, w = prox/mu capped",
+    DecoupledPpo(DecoupledPpoConfig): "-w' min(u A, clip(u) A), u = pi/prox, w = prox/mu capped; prox recomputed or approximated",
         "arXiv 2110.00641, 2505.24298", "group_mean; batches without proximal log-probs";
     Grpo(GrpoConfig): "-min(r A, clip(r) A) + reference KL", "arXiv 2402.03300",
         "group_mean; batches without reference log-probs while the KL is on";
@@ -80,7 +80,7 @@ pub const TOKEN_OBJECTIVES: &[TokenObjectiveEntry] = table! {
     Icepop(IcepopConfig): "-w 1[low <= w <= high] min(u A, clip(u) A), u = pi/prox, w = prox/mu",
         "arXiv 2510.18855", "group_mean; bounds without 1; batches without proximal log-probs";
     Dis(DisConfig): "-sg[r 1(1 - epsilon_low < r < 1 + epsilon_high)] A lp", "arXiv 2607.07508", "group_mean";
-    FourBound(FourBoundConfig): "-sg[r M] A lp, M = r within bounds chosen by the sign of A", "Xiaomi 2026 (MiMo-V2.6)",
+    FourBound(FourBoundConfig): "-sg[r M] A lp, M = r within bounds chosen by the sign of A, fixed or moved by the entropy", "Xiaomi 2026 (MiMo-V2.6)",
         "group_mean; bounds without 1";
     K15(K15Config): "-A L + tau/2 (L - Lref)^2, L = sum of lp over the sequence", "arXiv 2501.12599",
         "token-normalised aggregations at level sequence, and advantages that differ within one; batches without reference log-probs";

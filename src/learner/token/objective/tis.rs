@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::proximal::ProximalPolicy;
 use super::row::{Objective, Row, RowObjective, Terms};
 use super::surrogate::Surrogate;
-use crate::learner::token::batch::Token;
 use crate::learner::token::{Figure, Needs, TokenLossError};
 
 /// What an importance weight belongs to.
@@ -39,11 +39,19 @@ pub struct TisConfig {
     pub weight_cap: Option<f64>,
     /// What the weight belongs to.
     pub level: WeightLevel,
+    /// Where the proximal policy comes from.
+    pub proximal: ProximalPolicy,
 }
 
 impl Default for TisConfig {
     fn default() -> Self {
-        Self { clip_low: 0.2, clip_high: 0.2, weight_cap: None, level: WeightLevel::Token }
+        Self {
+            clip_low: 0.2,
+            clip_high: 0.2,
+            weight_cap: None,
+            level: WeightLevel::Token,
+            proximal: ProximalPolicy::Recompute,
+        }
     }
 }
 
@@ -65,15 +73,16 @@ impl Objective for TisConfig {
     }
 
     fn needs(&self) -> Needs {
-        Needs { proximal: true, ..Needs::ADVANTAGES }
+        self.proximal.needs()
     }
 }
 
 impl RowObjective for TisConfig {
     fn row(&self, row: &Row<'_>, terms: &mut Terms<'_>) -> Result<(), TokenLossError> {
         let surrogate = Surrogate::new(self.clip_low, self.clip_high);
-        let sequence = row.sum(Token::log_weight);
+        let sequence = row.sum(|token| self.proximal.anchor(token).log_weight());
         terms.each(row, |token, diagnostics| {
+            let token = &self.proximal.anchor(token);
             let log_weight = match self.level {
                 WeightLevel::Token => token.log_weight(),
                 WeightLevel::Sequence => sequence,

@@ -6,7 +6,7 @@ use candle_core::Device;
 
 use crate::learner::LearnerError;
 use crate::learner::advantage::SkipObservationGaeConfig;
-use crate::learner::token::flat::Flat;
+use crate::learner::token::flat::{Flat, LossMask};
 use crate::learner::token::update::estimate;
 use crate::learner::token::{
     Critic, TokenApplied, TokenLearner, TokenLearnerConfig, TokenLearnerState, TokenOutcome, ValuePretraining,
@@ -253,7 +253,7 @@ fn the_rest_of_an_answer_that_was_cut_off_counts_as_the_critic_expects_where_tha
     group.members = vec![ended(Finish::Stop), ended(Finish::Length), ended(Finish::Context)];
     let reward = answer.reward.as_ref().unwrap().value as f32;
     for bootstrap in [false, true] {
-        let mut flat = Flat::new(&[&group], false);
+        let mut flat = Flat::new(&[&group], LossMask::default());
         flat.values =
             (0..flat.tokens()).map(|token| 0.25 + 0.5 * (token % answer.tokens.len()) as f32).collect();
         let costs = vec![0.0; flat.tokens()];

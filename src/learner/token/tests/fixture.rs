@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use crate::learner::token::{
-    Aggregation, Denominators, Shape, TOKEN_OBJECTIVES, TokenBatch, TokenLoss, TokenLossConfig, token_loss,
+    Aggregation, Denominators, Shape, TOKEN_OBJECTIVES, TokenBatch, TokenLoss, TokenLossConfig,
+    TokenObjectiveConfig, token_loss,
 };
 use crate::random::CounterRng;
 use crate::trajectory::Version;
@@ -114,12 +115,38 @@ impl Fixture {
     }
 }
 
+/// Settings that compute in another way than the defaults do.
+const VARIANTS: [&str; 17] = [
+    r#"{"kind": "ppo", "dual_clip": 1.5}"#,
+    r#"{"kind": "decoupled_ppo", "cap_mode": "clamp", "weight_cap": 1.2}"#,
+    r#"{"kind": "decoupled_ppo", "cap_mode": "mask", "weight_cap": 1.2}"#,
+    r#"{"kind": "decoupled_ppo", "proximal": "log_linear", "weight_cap": 1.2}"#,
+    r#"{"kind": "decoupled_ppo", "proximal": "linear", "weight_cap": 1.2}"#,
+    r#"{"kind": "tis", "level": "sequence"}"#,
+    r#"{"kind": "tis", "proximal": "linear"}"#,
+    r#"{"kind": "icepop", "low": 0.9, "high": 1.1, "proximal": "log_linear"}"#,
+    r#"{"kind": "rloo", "seq_ratio_cap": 1.5}"#,
+    r#"{"kind": "topr", "level": "sequence"}"#,
+    r#"{"kind": "k15", "level": "token"}"#,
+    r#"{"kind": "k3", "alpha": 0.9, "beta": 1.1, "outside": "zero"}"#,
+    r#"{"kind": "k25", "p_delta": 0.01}"#,
+    r#"{"kind": "dis", "epsilon_low": 0.1, "epsilon_high": 0.1, "interval": "closed"}"#,
+    r#"{"kind": "four_bound", "pos_low": 0.9, "pos_high": 1.2, "neg_low": 0.8, "neg_high": 1.1}"#,
+    r#"{"kind": "mopd", "importance": false, "r_max": 0.2}"#,
+    r#"{"kind": "mopd", "alpha": 0.5, "low": 0.9, "high": 1.1}"#,
+];
+
+/// Every objective with its defaults and in its variants.
+pub fn objectives() -> Vec<TokenObjectiveConfig> {
+    let variants = VARIANTS.iter().map(|text| serde_json::from_str(text).unwrap());
+    TOKEN_OBJECTIVES.iter().map(|entry| (entry.default)()).chain(variants).collect()
+}
+
 /// Every objective in every aggregation that it accepts, with all terms of the loss where it takes them.
 pub fn configurations() -> Vec<TokenLossConfig> {
     use Aggregation::{FixedLength, GroupMean, PromptMean, SeqMean, SeqSumMean, Sum, TokenMean};
     let mut configurations = Vec::new();
-    for entry in TOKEN_OBJECTIVES {
-        let objective = (entry.default)();
+    for objective in objectives() {
         for aggregation in [TokenMean, SeqMean, PromptMean, SeqSumMean, FixedLength, Sum, GroupMean] {
             let mut config = TokenLossConfig {
                 aggregation: Some(aggregation),

@@ -4,4 +4,6 @@ mod counted;
 mod critic;
 mod fixture;
 mod properties;
+mod reductions;
 mod refusals;
+mod told;

@@ -5,7 +5,7 @@ use std::slice::from_ref;
 use super::fixture::{Fixture, close, configurations};
 use crate::learner::token::{
     Aggregation, Denominators, Diagnostics, Figure, KlEstimator, Shape, TOKEN_OBJECTIVES, TokenBatch,
-    TokenLossConfig, TokenObjectiveConfig, reference_kl_rewards, token_loss,
+    TokenLossConfig, TokenObjectiveConfig, mean_divergence, reference_kl_rewards, token_loss,
 };
 use crate::learner::token::{DisConfig, ReinforceConfig, TokenValueClip, token_value_loss};
 use crate::trajectory::Version;
@@ -144,11 +144,14 @@ fn differences(fixture: &Fixture, config: &TokenLossConfig) -> Vec<f64> {
 
 #[test]
 fn gradients_are_the_slopes_of_the_loss_where_nothing_is_stopped() {
-    // In the other objectives a weight depends on log π and carries no gradient.
+    // In the other objectives a weight or an anchor depends on log π and carries no gradient.
     const STOPPED: [&str; 5] = ["cispo", "dis", "four_bound", "topr", "mopd"];
     let fixture = Fixture::new(7);
     for config in configurations() {
-        if STOPPED.contains(&config.objective.kind()) {
+        let anchored = matches!(config.objective.kind(), "decoupled_ppo" | "tis" | "icepop");
+        let weighed = config.objective.kind() == "rloo" && config.objective.takes_whole_sequences();
+        let approximated = anchored && !config.objective.needs().proximal;
+        if STOPPED.contains(&config.objective.kind()) || weighed || approximated {
             continue;
         }
         let gradient = fixture.loss(&config).log_prob_gradient;
@@ -273,6 +276,28 @@ fn the_reference_reward_is_given_at_loss_tokens_only() {
     assert_eq!(rewards(KlEstimator::K1), [-1.0, 0.0, 0.0]);
     assert_eq!(rewards(KlEstimator::K2), [-1.0, 0.0, 0.0]);
     assert!(close(rewards(KlEstimator::K3)[0], -0.5 * ((-2.0_f64).exp() + 1.0)));
+}
+
+#[test]
+fn the_mean_divergence_is_over_loss_tokens_alone_and_exactly_0_between_equal_policies() {
+    let mut fixture = Fixture::new(11);
+    fixture.fill(f64::NAN);
+    let shape = fixture.shape();
+    for estimator in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3] {
+        let same = mean_divergence(estimator, &shape, &fixture.behaviour, &fixture.behaviour).unwrap();
+        assert_eq!(same, Some(0.0));
+        let found = mean_divergence(estimator, &shape, &fixture.behaviour, &fixture.reference).unwrap();
+        let rewards =
+            reference_kl_rewards(1.0, estimator, &shape, &fixture.behaviour, &fixture.reference).unwrap();
+        let tokens = fixture.mask.iter().filter(|learned| **learned).count() as f64;
+        assert!(close(found.unwrap(), -rewards.iter().sum::<f64>() / tokens), "{estimator:?}");
+    }
+    let none = vec![false; fixture.mask.len()];
+    let shape = Shape { mask: &none, ..shape };
+    let found = mean_divergence(KlEstimator::K3, &shape, &fixture.behaviour, &fixture.reference);
+    assert_eq!(found.unwrap(), None);
+    let short = mean_divergence(KlEstimator::K3, &shape, &fixture.behaviour, &fixture.reference[1..]);
+    assert!(short.unwrap_err().to_string().contains("reference"));
 }
 
 #[test]

@@ -29,6 +29,10 @@ fn settings_out_of_range_are_refused_by_name() {
         ("objective = { kind = 'dis', epsilon_low = 0.0 }", "epsilon_low"),
         ("objective = { kind = 'dis', epsilon_high = inf }", "epsilon_high"),
         ("objective = { kind = 'four_bound', neg_high = 0.9 }", "neg_high"),
+        (
+            "objective = { kind = 'four_bound', control = { entropy_low = 1.0, entropy_high = 0.5 } }",
+            "control.entropy_high",
+        ),
         ("objective = { kind = 'k15', tau = -1.0 }", "tau"),
         ("objective = { kind = 'k3', beta = 0.5 }", "beta"),
         ("objective = { kind = 'k25', p_delta = nan }", "p_delta"),

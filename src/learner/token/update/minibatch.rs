@@ -6,7 +6,7 @@ use crate::learner::token::applied::Tally;
 use crate::learner::token::flat::{Flat, PackRows, spread};
 use crate::learner::token::{Aggregation, Denominators, TokenValueClip, token_loss, token_value_loss};
 use crate::policy::{ScoreGradients, Scores};
-use crate::trajectory::Group;
+use crate::trajectory::{Group, TokenFate};
 
 impl TokenLearner {
     pub(super) fn minibatch(
@@ -29,6 +29,12 @@ impl TokenLearner {
             denominators.weights()[row] > 0.0 || (with_values && flat.is_learned(group, member))
         };
         let packs = self.packing().pack_where(&own, counts)?;
+        for (group, held) in own.iter().enumerate() {
+            for member in (0..held.members.len()).filter(|&member| !counts(group, member)) {
+                let unread = flat.shape().loss_tokens(flat.row_of(group, member)).count();
+                tally.leave_out_some(TokenFate::NotChosen, unread);
+            }
+        }
         // Both sides of a pair are needed at once, and they may stand in different packs.
         let known = if denominators.pairs().is_empty() {
             None

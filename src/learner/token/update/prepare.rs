@@ -1,8 +1,12 @@
 //! What a step needs before its first minibatch: scores of other policies, values, advantages.
 
+use std::ops::Range;
+
 use super::TokenLearner;
 use crate::learner::LearnerError;
-use crate::learner::advantage::{SkipObservationGaeConfig, TokenRow, skip_observation_gae};
+use crate::learner::advantage::{
+    AdvantageError, SkipObservationGaeConfig, TokenRow, skip_observation_gae, token_vtrace,
+};
 use crate::learner::token::advantage::TokenAdvantageConfig;
 use crate::learner::token::flat::{Flat, spread};
 use crate::learner::token::group_rewards::{GroupRewards, RewardFigures};
@@ -22,21 +26,32 @@ impl TokenLearner {
     ) -> Result<bool, LearnerError> {
         // A step that leaves the policy as it is asks less of the batch.
         let needs = if self.is_value_only() { Needs::default() } else { self.needs() };
+        if needs.teacher {
+            let Some(teacher) = self.teacher_scores(groups, flat, abandon)? else { return Ok(false) };
+            flat.teacher = teacher;
+        }
         let several_steps = self.config.epochs > 1 || self.config.minibatches > 1;
-        let with_proximal = needs.proximal && several_steps;
+        // Without several steps the policy at the start of the step is the one that every pack is scored under.
+        let with_proximal = (needs.proximal && several_steps) || self.config.advantage.needs_ratios();
         let with_values = self.config.has_shared_critic();
         let with_reference = needs.reference || self.config.reward_kl > 0.0;
-        if with_proximal || with_values || with_reference {
+        // A reference that is the policy at the start of the step needs no scores of its own.
+        let is_current = self.is_reference_current();
+        let with_own = with_proximal || with_values || (with_reference && is_current);
+        if with_own || with_reference {
             let learned = |group, member| flat.is_learned(group, member);
             let packs = self.packing().pack_where(groups, learned)?;
-            if let Some(reference) = self.reference.clone().filter(|_| with_reference) {
+            if let Some(reference) = self.reference.clone().filter(|_| with_reference && !is_current) {
                 let Some(scores) = self.scores(&reference, &packs, abandon)? else { return Ok(false) };
                 flat.reference = spread(flat, &packs, &scores, |scores| &scores.log_probs);
             }
-            if with_proximal || with_values {
+            if with_own {
                 let Some(scores) = self.scores(&self.parameters, &packs, abandon)? else { return Ok(false) };
                 if with_proximal {
                     flat.proximal = spread(flat, &packs, &scores, |scores| &scores.log_probs);
+                }
+                if with_reference && is_current {
+                    flat.reference = spread(flat, &packs, &scores, |scores| &scores.log_probs);
                 }
                 if with_values {
                     flat.values = spread(flat, &packs, &scores, |scores| &scores.values);
@@ -104,13 +119,22 @@ impl TokenLearner {
                 let bootstrap = self.config.critic.bootstrap_truncated;
                 return estimate(settings, bootstrap, groups, &token_rewards, flat);
             }
+            (TokenAdvantageConfig::Vtrace(settings), _) => {
+                let bootstrap = self.config.critic.bootstrap_truncated;
+                let ratio = |(now, then): (&f32, &f32)| now - then;
+                let log_ratios: Vec<f32> = flat.proximal.iter().zip(&flat.behaviour).map(ratio).collect();
+                return each_row(bootstrap, groups, &token_rewards, flat, |tokens, row| {
+                    let found = token_vtrace(settings, row, &log_ratios[tokens])?;
+                    Ok((found.advantages, found.value_targets))
+                });
+            }
             (TokenAdvantageConfig::Reinforce(_), Some(baseline)) => baseline.advantages(&rewards),
             _ => {
                 let mut advantages = Vec::with_capacity(rewards.len());
                 for (group, of_group) in groups.iter().zip(of_groups) {
                     let own = advantages.len()..advantages.len() + group.members.len();
                     let found = of_group.compared(&self.config, &rewards[own])?.unwrap_or_default();
-                    figures.add_lambdas(&found);
+                    figures.add_compared(&found);
                     advantages.extend(found.advantages);
                 }
                 advantages
@@ -133,24 +157,40 @@ pub(in crate::learner::token) fn estimate(
     token_rewards: &[f32],
     flat: &mut Flat,
 ) -> Result<(), LearnerError> {
+    each_row(bootstrap, groups, token_rewards, flat, |_, row| {
+        let found = skip_observation_gae(settings, row)?;
+        Ok((found.advantages_policy, found.value_targets))
+    })
+}
+
+/// Advantages and value targets of one row of tokens.
+type Estimates = (Vec<f32>, Vec<f32>);
+
+/// Fills in what an estimator gives for each row, told which tokens of `flat` it is.
+fn each_row(
+    bootstrap: bool,
+    groups: &[&Group],
+    token_rewards: &[f32],
+    flat: &mut Flat,
+    estimator: impl Fn(Range<usize>, &TokenRow<'_, f32>) -> Result<Estimates, AdvantageError>,
+) -> Result<(), LearnerError> {
     let mut targets = Vec::with_capacity(flat.tokens());
     let mut advantages = Vec::with_capacity(flat.tokens());
     let members = groups.iter().flat_map(|group| &group.members);
     for ((row, member), reward) in flat.rows.iter().zip(members).zip(&flat.rewards) {
         let cut_off = member.finish.is_some_and(|finish| !finish.is_terminal());
         let last = member.actions().last().map_or(0.0, |last| flat.values[row.start + last]);
-        let found = skip_observation_gae(
-            settings,
-            &TokenRow {
-                token_rewards: &token_rewards[row.clone()],
-                values: &flat.values[row.clone()],
-                action_mask: &flat.mask[row.clone()],
-                terminal_reward: reward.unwrap_or(0.0) as f32,
-                bootstrap: if cut_off && bootstrap { last } else { 0.0 },
-            },
-        )?;
-        advantages.extend(found.advantages_policy);
-        targets.extend(found.value_targets);
+        let tokens = TokenRow {
+            token_rewards: &token_rewards[row.clone()],
+            values: &flat.values[row.clone()],
+            // Whatever their age: what a token leads to does not depend on what is learned from.
+            action_mask: &flat.actions[row.clone()],
+            terminal_reward: reward.unwrap_or(0.0) as f32,
+            bootstrap: if cut_off && bootstrap { last } else { 0.0 },
+        };
+        let found = estimator(row.clone(), &tokens)?;
+        advantages.extend(found.0);
+        targets.extend(found.1);
     }
     flat.advantages = advantages;
     flat.value_targets = targets;

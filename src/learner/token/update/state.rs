@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::learner::token::FourBounds;
 use crate::learner::token::advantage::{PassRates, RewardBaseline};
 use crate::trajectory::Version;
 
@@ -16,8 +17,14 @@ pub struct TokenLearnerState {
     pub baseline: Option<RewardBaseline>,
     /// Pass rates of the problems' sources that the last update went by, where the advantage has a rubric.
     pub pass_rates: PassRates,
+    /// Bounds of the ratio, where a controller moves them.
+    pub bounds: Option<FourBounds>,
     /// Of the updates, those that changed the value function alone.
     pub value_only: u64,
+    /// Coefficient of the reference KL in force, where a controller moves it.
+    pub kl_coefficient: Option<f64>,
+    /// The version that is the reference policy, where there is one.
+    pub reference_version: Option<Version>,
 }
 
 impl TokenLearnerState {

@@ -1,0 +1,111 @@
+//! How an update of a token run went, in more detail than its losses: what became of the tokens, how far off policy they
+//! were, and where the gradient was long.
+
+use prometheus::IntCounterVec;
+
+use super::learner::UpdateGauge;
+use crate::telemetry::TokenRecord;
+use crate::telemetry::merge::Field;
+use crate::telemetry::reference::{LateGauge, Registrar};
+use crate::trajectory::TokenFate;
+
+/// Gauges of the last update.
+const GAUGES: [UpdateGauge<TokenRecord>; 12] = [
+    ("ratio_min", "Least importance ratio.", |r| r.ratio_min),
+    (
+        "dual_clip_fraction",
+        "Fraction of tokens that the second clip, of negative advantages, acted on.",
+        |r| r.dual_clip_fraction,
+    ),
+    ("masked_fraction_low", "Fraction of tokens masked below the objective's lower bound.", |r| {
+        r.masked_fraction_low
+    }),
+    ("masked_fraction_high", "Fraction of tokens masked above the objective's upper bound.", |r| {
+        r.masked_fraction_high
+    }),
+    ("weight_mean", "Mean weight for the behaviour policy, before its cap or mask.", |r| r.weight_mean),
+    (
+        "weight_clamped_fraction",
+        "Fraction of tokens whose weight for the behaviour policy was above its cap.",
+        |r| r.weight_clamped_fraction,
+    ),
+    ("pair_margin_mean_nats", "Mean margin of the preference pairs over the reference policy.", |r| {
+        r.pair_margin_mean
+    }),
+    ("pair_accuracy", "Fraction of the preference pairs with a positive margin.", |r| r.pair_accuracy),
+    ("value_bias", "Mean of value minus value target before anything is learned from the batch.", |r| {
+        r.value_bias
+    }),
+    ("advantage_min", "Least advantage.", |r| r.advantage_min),
+    ("advantage_max", "Greatest advantage.", |r| r.advantage_max),
+    (
+        "zero_variance_fraction",
+        "Fraction of the groups, dropped ones included, whose members all had the same reward.",
+        |r| r.zero_variance_fraction,
+    ),
+];
+
+/// Values of the label `block` and where they are found.
+const BLOCKS: [(&str, Field<TokenRecord>); 7] = [
+    ("embedding", |r| r.gradient_norm_embedding),
+    ("attention", |r| r.gradient_norm_attention),
+    ("feed_forward", |r| r.gradient_norm_feed_forward),
+    ("router", |r| r.gradient_norm_router),
+    ("norm", |r| r.gradient_norm_norm),
+    ("head", |r| r.gradient_norm_head),
+    ("value_head", |r| r.gradient_norm_value_head),
+];
+
+/// Values of the labels `advantage` and `side`, and where they are found.
+const BOUNDS: [([&str; 2], Field<TokenRecord>); 4] = [
+    (["positive", "low"], |r| r.bound_pos_low),
+    (["positive", "high"], |r| r.bound_pos_high),
+    (["negative", "low"], |r| r.bound_neg_low),
+    (["negative", "high"], |r| r.bound_neg_high),
+];
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct LearningMetrics {
+    shown: Vec<(LateGauge, Field<TokenRecord>)>,
+    fates: IntCounterVec,
+}
+
+impl LearningMetrics {
+    pub fn declare(r: &mut Registrar) -> Self {
+        let mut shown: Vec<_> =
+            GAUGES.into_iter().map(|(name, help, field)| (r.late_gauge(name, help, &[]), field)).collect();
+        let blocks = r.late_gauges(
+            "block_gradient_norm",
+            "Norm of the gradient of one kind of block of the policy, before clipping.",
+            &["block"],
+        );
+        shown.extend(BLOCKS.into_iter().map(|(block, field)| (blocks.labelled(&[block]), field)));
+        let bounds = r.late_gauges(
+            "ratio_bound",
+            "Bound of the ratio by the sign of the advantage, where a controller moves it.",
+            &["advantage", "side"],
+        );
+        shown.extend(BOUNDS.into_iter().map(|(labels, field)| (bounds.labelled(&labels), field)));
+        let fates = r.counters(
+            "batch_tokens_total",
+            "Tokens after the prompts in each pass over a batch: learned from, or left out for a reason.",
+            &["fate"],
+        );
+        // Visible from the start, so that the first one is a change and not a new series.
+        for fate in TokenFate::ALL {
+            fates.with_label_values(&[fate.as_str()]);
+        }
+        Self { shown, fates }
+    }
+
+    /// Shows one update; absent values leave what was shown.
+    pub fn record(&self, record: &TokenRecord) {
+        for (gauge, field) in &self.shown {
+            gauge.set(field(record));
+        }
+        for (fate, tokens) in record.token_fates.iter() {
+            self.fates.with_label_values(&[fate.as_str()]).inc_by(tokens);
+        }
+    }
+}
