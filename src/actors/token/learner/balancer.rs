@@ -56,7 +56,7 @@ impl Balancer {
         }
     }
 
-    /// What the settings are called whose choices differ from those of another time.
+    /// The choices that are others than before.
     fn changed(&self, before: &Balance) -> Vec<(Automatic, u64)> {
         let choices = [
             (Automatic::Epochs, self.bounds.epochs, before.epochs(), self.balance.epochs()),
