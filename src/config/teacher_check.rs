@@ -38,7 +38,7 @@ impl TokenConfig {
             let known = |effort: &String| learner.efforts.iter().any(|one| one.name == *effort);
             if let Some(effort) = teacher.effort.as_ref().filter(|effort| !known(effort)) {
                 return Err(refuse(
-                    &["learner.teachers.effort", "learner.efforts"],
+                    &[TEACHERS, "learner.efforts"],
                     format!("nobody is asked for an effort `{effort}`"),
                 ));
             }
@@ -81,7 +81,7 @@ impl TokenConfig {
                 || cells().any(|(source, effort)| learner.teacher_of(source, effort) == Some(index));
             if !sources.is_empty() && !teaches() {
                 return Err(refuse(
-                    &["learner.teachers.source", "task"],
+                    &[TEACHERS, "task"],
                     format!(
                         "the teacher of {} has nothing to teach; the task's sources are {}",
                         teacher.subject(),

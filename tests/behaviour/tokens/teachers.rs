@@ -195,7 +195,7 @@ fn what_cannot_be_taught_is_refused_before_anything_is_written() {
         (&[MIXTURE, MOPD, &only_copy], "`learner.teachers`, `task`"),
         (&[MIXTURE, EFFORTS, MOPD, &two], "two of source `copy`"),
         (&[MIXTURE, EFFORTS, MOPD, &no_use], "`copy`, `back`"),
-        (&[MIXTURE, EFFORTS, MOPD, &unknown], "`learner.teachers.effort`, `learner.efforts`"),
+        (&[MIXTURE, EFFORTS, MOPD, &unknown], "`learner.teachers`, `learner.efforts`"),
         (
             &[MIXTURE, EFFORTS, MOPD, &all, "learner.drop_zero_variance=true"],
             "`learner.drop_zero_variance`, `learner.loss.objective`",
