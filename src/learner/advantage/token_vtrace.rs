@@ -1,7 +1,7 @@
 //! V-trace over the action tokens of one row, skipping the observations between them.
 //!
 //! With a_1 … a_l the action tokens of the row, the row's terminal reward added to the reward of a_l, and r_i = π/μ of
-//! a_i, it is [`vtrace`] with the action tokens as steps of one column:
+//! a_i, it is [`vtrace()`] with the action tokens as steps of one column:
 //!
 //! ```text
 //! delta_i = min(rho_bar, r_i) (reward_i + gamma V(a_{i+1}) − V(a_i)),   V(a_{l+1}) = bootstrap
