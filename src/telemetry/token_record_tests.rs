@@ -1,5 +1,6 @@
 use super::*;
 use crate::telemetry::MetricsLine;
+use crate::telemetry::record::Record;
 
 #[test]
 fn rewards_and_lengths_are_merged_in_proportion_to_their_trajectories() {
