@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws a study: lines of a CSV file or of lines of JSON, the mean over seeds with the range that they cover.
 
-usage: scripts/plot.py FILE --x COLUMN --y COLUMN --by COLUMN [--where COLUMN=VALUE ...] [--log-y] [--title T] --out FILE.svg
+usage: scripts/plot.py FILE --x COLUMN --y COLUMN --by COLUMN [--where COLUMN=VALUE ...] [--mean-only] [--log-y] [--title T] --out FILE.svg
 
 Rows that agree in everything asked for are taken for seeds. Needs matplotlib.
 """
@@ -32,6 +32,7 @@ def main():
     parser.add_argument("--y-label")
     parser.add_argument("--title", default="")
     parser.add_argument("--log-y", action="store_true")
+    parser.add_argument("--mean-only", action="store_true", help="leave out the ranges, where they would cover each other")
     parser.add_argument("--even-x", action="store_true", help="the same distance between any two neighbours on x")
     parser.add_argument("--out", required=True)
     arguments = parser.parse_args()
@@ -60,7 +61,8 @@ def main():
         mean = [sum(points[x]) / len(points[x]) for x in known]
         (line,) = axes.plot(at, mean, marker="o", markersize=4, label=name)
         low, high = [min(points[x]) for x in known], [max(points[x]) for x in known]
-        axes.fill_between(at, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
+        if not arguments.mean_only:
+            axes.fill_between(at, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
     if arguments.even_x:
         axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
     if arguments.log_y:
