@@ -163,6 +163,11 @@ pub struct TokenRecord {
     /// The same for tokens whose KV cache was kept over a weight update, where a difference is to be expected
     /// (nats, greatest).
     pub kept_kv_log_prob_difference: Option<f64>,
+    /// How far recorded log-probabilities are from the learner's before its first step, over answers of the version that
+    /// learns: what sets generation and training apart, without any lag (nats, mean).
+    pub mismatch_mean: Option<f64>,
+    /// The same (nats, greatest).
+    pub mismatch_max: Option<f64>,
 
     /// Least importance ratio (least).
     pub ratio_min: Option<f64>,

@@ -5,6 +5,44 @@ use super::{Diagnostics, Figure, FourBounds, RewardFigures, TokenLoss};
 use crate::policy::BlockNorms;
 use crate::trajectory::{TokenFate, TokenFates, Version};
 
+/// How far log-probabilities that were recorded in generation are from the learner's own before its first step, over
+/// answers that were sampled under the version that learns alone: what no lag explains (nats).
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Mismatch {
+    sum: f64,
+    tokens: u64,
+    greatest: f64,
+}
+
+impl Mismatch {
+    /// Adds the answers of a micro-batch.
+    fn add(&mut self, version: Version, flat: &Flat, log_probs: &[f32]) {
+        for row in &flat.rows {
+            if flat.versions[row.clone()].iter().any(|&sampled| sampled != version) {
+                continue;
+            }
+            for token in row.clone().filter(|&token| flat.mask[token]) {
+                let difference = f64::from((log_probs[token] - flat.behaviour[token]).abs());
+                self.sum += difference;
+                self.tokens += 1;
+                self.greatest = self.greatest.max(difference);
+            }
+        }
+    }
+
+    /// Mean over tokens; `None` where there was no such answer.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.tokens > 0).then(|| self.sum / self.tokens as f64)
+    }
+
+    /// The greatest; `None` where there was no such answer.
+    #[must_use]
+    pub fn greatest(&self) -> Option<f64> {
+        (self.tokens > 0).then_some(self.greatest)
+    }
+}
+
 /// Sums over the micro-batches of an update.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
@@ -23,6 +61,9 @@ pub(super) struct Tally {
     reference_kl: f64,
     entropy_sum: f64,
     ratios: Option<(f64, f64)>,
+    /// The version that learns, as long as it has taken no step.
+    pub(super) unmoved: Option<Version>,
+    mismatch: Mismatch,
     tokens: u64,
     fates: TokenFates,
     diagnostics: Option<Diagnostics>,
@@ -66,6 +107,8 @@ pub struct TokenApplied {
     pub entropy: Option<f64>,
     /// Least and greatest ratio of the current to the sampling policy, over loss tokens.
     pub ratios: Option<(f64, f64)>,
+    /// What sets generation and training apart where nothing is stale.
+    pub mismatch: Mismatch,
     /// Global norm of the gradient of the last minibatch before clipping.
     pub gradient_norm: f64,
     /// The same for each kind of block of the policy; that of a separate critic's value head is not among them.
@@ -145,6 +188,9 @@ impl Tally {
             let ratio = f64::from(log_probs[token] - flat.behaviour[token]).exp();
             self.ratios = Some(widened(self.ratios, ratio));
         }
+        if let Some(version) = self.unmoved {
+            self.mismatch.add(version, flat, log_probs);
+        }
         self.fates.merge(&loss.diagnostics.fates());
         match &mut self.diagnostics {
             Some(diagnostics) => diagnostics.merge(&loss.diagnostics),
@@ -170,6 +216,7 @@ impl Tally {
             passes: self.passes,
             entropy: self.entropy(),
             ratios: self.ratios,
+            mismatch: self.mismatch,
             gradient_norm: self.gradient_norm,
             block_norms: self.block_norms,
             fates: self.fates,

@@ -37,7 +37,7 @@ mod update;
 mod value_loss;
 
 pub use aggregate::{Aggregation, Denominators, Totals};
-pub use applied::TokenApplied;
+pub use applied::{Mismatch, TokenApplied};
 pub use batch::{Needs, Shape, TokenBatch};
 pub use bound_control::{BoundControlConfig, FourBounds};
 pub use critic::Critic;

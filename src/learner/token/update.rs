@@ -368,6 +368,7 @@ impl TokenLearner {
             for (index, part) in order.iter().enumerate() {
                 // After the first step there is no way back.
                 let first = epoch == 0 && index == 0;
+                tally.unmoved = first.then_some(self.state.version);
                 let abandon: &(dyn Fn() -> bool + Sync) = if first { abandon } else { &|| false };
                 let outcome = self.minibatch(groups, flat, part, learning_rate, poison, abandon, tally)?;
                 if let Err(stopped) = outcome {

@@ -49,7 +49,7 @@ const REWARD_GAUGES: [UpdateGauge<TokenRecord>; 8] = [
 ];
 
 /// Gauges of the last update.
-const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 32] = [
+const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 33] = [
     ("learning_rate", "Learning rate.", |r| r.learning_rate),
     ("loss", "Total loss.", |r| r.loss),
     ("update_passes", "Passes that the last update made over its batch.", |r| r.passes),
@@ -87,6 +87,11 @@ const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 32] = [
     ("gradient_norm", "Norm of the gradient before clipping.", |r| r.gradient_norm),
     ("ratio_mean", "Mean importance ratio.", |r| r.ratio_mean),
     ("ratio_max", "Greatest importance ratio.", |r| r.ratio_max),
+    (
+        "mismatch_nats",
+        "Mean difference of recorded log-probabilities from the learner's own, over answers of the version that learns.",
+        |r| r.mismatch_mean,
+    ),
     ("clip_fraction_low", "Fraction of tokens whose ratio was cut off at the lower threshold.", |r| {
         r.clip_fraction_low
     }),

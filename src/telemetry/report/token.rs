@@ -184,7 +184,8 @@ fn corrections(lines: &[Line]) -> String {
             "Log-prob difference",
             "nats, greatest",
             &[
-                ("one version", Mark::Line, |r| r.log_prob_difference),
+                ("without lag", Mark::Line, |r| r.mismatch_max),
+                ("one version", Mark::FaintLine, |r| r.log_prob_difference),
                 ("kept KV", Mark::FaintLine, |r| r.kept_kv_log_prob_difference),
             ],
         ),

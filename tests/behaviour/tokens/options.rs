@@ -16,10 +16,19 @@ fn generation_that_differs_from_training_is_seen_where_nothing_is_stale() {
         ("generate.bf16_weights=true", 1e-6, 0.1),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        complete(dir.path(), &[change], 4, true, false);
-        let found = figures(&metrics(dir.path()), "log_prob_difference");
-        assert_eq!(found.len(), 4, "{change}");
-        assert!(found.iter().all(|difference| (least..=most).contains(difference)), "{change}: {found:?}");
+        // Two steps a batch: what the first one changes is not taken for a mismatch.
+        complete(dir.path(), &[change, "learner.minibatches=2"], 4, true, false);
+        let lines = metrics(dir.path());
+        for figure in ["log_prob_difference", "mismatch_max"] {
+            let found = figures(&lines, figure);
+            assert_eq!(found.len(), 4, "{change}: {figure}");
+            assert!(
+                found.iter().all(|difference| (least..=most).contains(difference)),
+                "{change}: {found:?}"
+            );
+        }
+        let means = figures(&lines, "mismatch_mean");
+        assert!(means.iter().all(|mean| (*mean > 0.0) == (least > 0.0) && *mean <= most), "{means:?}");
     }
 }
 

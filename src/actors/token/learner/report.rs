@@ -97,6 +97,8 @@ impl TokenLearnerRole {
         record.ratio_mean = applied.figure(Figure::RatioMean);
         record.ratio_min = applied.ratios.map(|(least, _)| least);
         record.ratio_max = applied.ratios.map(|(_, greatest)| greatest);
+        record.mismatch_mean = applied.mismatch.mean();
+        record.mismatch_max = applied.mismatch.greatest();
         record.clip_fraction_low = applied.figure(Figure::ClipFracLow);
         record.clip_fraction_high = applied.figure(Figure::ClipFracHigh);
         record.dual_clip_fraction = applied.figure(Figure::DualClipFrac);
