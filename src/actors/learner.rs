@@ -333,12 +333,17 @@ fn describe(record: &mut UpdateRecord, applied: &Applied) {
     record.approx_kl = Some(diagnostics.kl_k3);
     record.explained_variance = diagnostics.explained_variance;
     record.gradient_norm = Some(applied.gradient_norm);
+    record.ratio_mean = Some(diagnostics.ratio_mean);
+    record.advantage_mean = Some(diagnostics.advantage_mean);
+    record.advantage_std = Some(diagnostics.advantage_std);
     if let Clipped::Ratios { rho_bar, c_bar } = diagnostics.clipped {
         record.rho_clip_fraction = Some(rho_bar);
         record.c_clip_fraction = Some(c_bar);
     }
     if let Clipped::Surrogate { high, low, .. } = diagnostics.clipped {
         record.rho_clip_fraction = Some(high + low);
+        record.clip_fraction_high = Some(high);
+        record.clip_fraction_low = Some(low);
     }
 }
 

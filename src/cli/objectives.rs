@@ -40,7 +40,7 @@ pub(super) fn run(args: &ObjectivesArgs) -> anyhow::Result<ExitCode> {
                     "formula": entry.formula,
                     "defaults": entry.defaults(),
                     "source": entry.source,
-                    "refuses": entry.refuses,
+                    "refuses": entry.refuses(),
                 })
             })
             .collect();
@@ -52,7 +52,7 @@ pub(super) fn run(args: &ObjectivesArgs) -> anyhow::Result<ExitCode> {
         println!("\n{:<14} {}", entry.kind(), entry.formula);
         println!("{:<14} defaults  {}", "", entry.defaults());
         println!("{:<14} source    {}", "", entry.source);
-        println!("{:<14} refuses   {}", "", entry.refuses);
+        println!("{:<14} refuses   {}", "", entry.refuses());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -34,6 +34,16 @@ impl TokenConfig {
         if let Some(optimizer) = &critic.optimizer {
             optimizer.validate().map_err(|error| refuse(&["learner.critic.optimizer"], error.to_string()))?;
         }
+        if self.learner.advantage.needs_values() && !self.learner.loss.needs().advantages {
+            return Err(refuse(
+                &["learner.advantage", "learner.loss.objective"],
+                format!(
+                    "{} reads no advantages, so that values would be learned for nothing; take `grpo` as advantage, or \
+                     another objective",
+                    self.learner.loss.objective.kind()
+                ),
+            ));
+        }
         let separate = critic.trunk == CriticTrunk::Separate;
         let without_values = separate.then_some("learner.critic.trunk").or(set_for_separate(critic));
         if let (false, Some(field)) = (self.learner.advantage.needs_values(), without_values) {

@@ -2,6 +2,7 @@
 
 use super::TokenConfig;
 use super::check::{Contradiction, refuse};
+use crate::learner::token::TokenObjectiveConfig;
 use crate::schedule::ScheduleConfig;
 
 impl TokenConfig {
@@ -28,6 +29,23 @@ impl TokenConfig {
                 ),
             ));
         }
+        // How late every batch is, where the settings say so.
+        let late = match (&self.schedule, learner.forced_lag) {
+            (_, Some(forced)) => Some(("learner.forced_lag", forced)),
+            (ScheduleConfig::OneStep, None) => Some(("schedule.kind", 1)),
+            _ => None,
+        };
+        // Otherwise nothing of a batch would ever be left, and nothing learned.
+        let hopeless = |field, most| match late {
+            Some((other, late)) if most < late => Err(refuse(
+                &[field, other],
+                format!("every batch is {late} updates late, so that no token would be young enough"),
+            )),
+            _ => Ok(()),
+        };
+        if let TokenObjectiveConfig::LagMask(settings) = objective {
+            hopeless("learner.loss.objective.max_lag", settings.max_lag)?;
+        }
         let Some(most) = learner.max_token_age else { return Ok(()) };
         if objective.takes_whole_sequences() {
             return Err(refuse(
@@ -39,18 +57,6 @@ impl TokenConfig {
                 ),
             ));
         }
-        // Otherwise nothing of a batch would ever be left, and the run not go on.
-        let late = match (&self.schedule, learner.forced_lag) {
-            (_, Some(forced)) => ("learner.forced_lag", forced),
-            (ScheduleConfig::OneStep, None) => ("schedule.kind", 1),
-            _ => return Ok(()),
-        };
-        if most < late.1 {
-            return Err(refuse(
-                &["learner.max_token_age", late.0],
-                format!("every batch is {} updates late, so that no token would be young enough", late.1),
-            ));
-        }
-        Ok(())
+        hopeless("learner.max_token_age", most)
     }
 }

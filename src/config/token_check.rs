@@ -153,6 +153,13 @@ impl TokenConfig {
         self.check_reference()?;
         self.check_kept()?;
         self.check_automatic()?;
+        let objective = &learner.loss.objective;
+        if objective.compares_answers() && learner.group_size < 2 {
+            return Err(refuse(
+                &["learner.loss.objective", "learner.group_size"],
+                format!("{} compares answers to the same problem; sample at least 2", objective.kind()),
+            ));
+        }
         if learner.advantage.is_group_relative() && learner.group_size < 2 {
             return Err(refuse(
                 &["learner.advantage", "learner.group_size"],
@@ -202,6 +209,13 @@ impl TokenConfig {
                 format!("batches that are {forced} updates late would all be dropped"),
             ));
         }
+        if let (ScheduleConfig::Async { lead: 1.., .. }, Some(0)) = (&self.schedule, learner.max_lag) {
+            return Err(refuse(
+                &["schedule.lead", "learner.max_lag"],
+                "answers go on over updates, and those would all be dropped; allow them an update's lag, or set \
+                 schedule.kind = \"sync\"",
+            ));
+        }
         if let (ScheduleConfig::OneStep, Some(0)) = (&self.schedule, learner.max_lag) {
             return Err(refuse(
                 &["schedule.kind", "learner.max_lag"],
@@ -245,6 +259,17 @@ impl TokenConfig {
             let critic = Decoder::value_function(model.decoder.config(), model.decoder.device());
             let critic = critic.map_err(|error| refuse(&["learner.critic.trunk"], error.to_string()))?;
             self.check_critic(&critic)?;
+        }
+        let (engine, learner) = (&self.generate.engine, &self.learner);
+        let routing = [
+            ("generate.engine.record_experts", engine.record_experts),
+            ("generate.engine.force_experts", engine.force_experts),
+            ("learner.replay_experts", learner.replay_experts),
+        ];
+        if let (None, Some((field, _))) =
+            (&model.decoder.config().experts, routing.iter().find(|(_, is_set)| *is_set))
+        {
+            return Err(refuse(&[field, "model"], "a dense model has no experts; leave the setting out"));
         }
         let context = model.decoder.config().context;
         let cache = self.generate.engine.positions();

@@ -18,6 +18,13 @@ impl TokenConfig {
         const IN_LOSS: &str = "learner.loss.reference_kl.coefficient";
         const IN_REWARD: &str = "learner.reward_kl";
         let learner = &self.learner;
+        if learner.reward_kl > 0.0 && !learner.loss.needs().advantages {
+            return Err(refuse(
+                &[IN_REWARD, "learner.loss.objective"],
+                "this objective reads no advantages, so that a KL inside the reward changes nothing; take \
+                 `learner.loss.reference_kl`, or another objective",
+            ));
+        }
         if let Some(control) = &learner.kl_control {
             control.validate().map_err(|error| refuse(&["learner.kl_control"], error.to_string()))?;
             match (learner.loss.reference_kl().is_on(), learner.reward_kl > 0.0) {
@@ -32,12 +39,6 @@ impl TokenConfig {
                     return Err(refuse(
                         &["learner.kl_control", IN_LOSS, IN_REWARD],
                         "one coefficient follows the target; set the other to 0",
-                    ));
-                }
-                (false, true) if !learner.loss.needs().advantages => {
-                    return Err(refuse(
-                        &["learner.kl_control", IN_REWARD, "learner.loss.objective"],
-                        "this objective reads no advantages, so that a KL inside the reward changes nothing",
                     ));
                 }
                 _ => {}

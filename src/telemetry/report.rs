@@ -12,6 +12,7 @@ mod scale;
 mod series;
 mod system;
 mod token;
+mod token_corrections;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

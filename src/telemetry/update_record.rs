@@ -74,6 +74,17 @@ pub struct UpdateRecord {
     pub rho_clip_fraction: Option<f64>,
     /// Fraction of importance ratios cut off at the c threshold (mean).
     pub c_clip_fraction: Option<f64>,
+    /// Fraction of the entries whose ratio was above the objective's interval while the advantage was positive, so that they
+    /// carried no gradient (mean).
+    pub clip_fraction_high: Option<f64>,
+    /// The same below it while the advantage was negative (mean).
+    pub clip_fraction_low: Option<f64>,
+    /// Ratio of the current to the behaviour policy (mean).
+    pub ratio_mean: Option<f64>,
+    /// Mean advantage (mean).
+    pub advantage_mean: Option<f64>,
+    /// Standard deviation of the advantages (mean).
+    pub advantage_std: Option<f64>,
     /// Fraction of the value targets' variance that the values explain, at most 1 (mean).
     pub explained_variance: Option<f64>,
     /// Greatest absolute difference between a log-probability recorded while sampling and the one that the learner
@@ -183,6 +194,11 @@ impl Record for UpdateRecord {
             gradient_norm: of.mean(|r| r.gradient_norm),
             rho_clip_fraction: of.mean(|r| r.rho_clip_fraction),
             c_clip_fraction: of.mean(|r| r.c_clip_fraction),
+            clip_fraction_high: of.mean(|r| r.clip_fraction_high),
+            clip_fraction_low: of.mean(|r| r.clip_fraction_low),
+            ratio_mean: of.mean(|r| r.ratio_mean),
+            advantage_mean: of.mean(|r| r.advantage_mean),
+            advantage_std: of.mean(|r| r.advantage_std),
             explained_variance: of.mean(|r| r.explained_variance),
             log_prob_difference: of.greatest(|r| r.log_prob_difference),
         })
@@ -203,6 +219,11 @@ impl Record for UpdateRecord {
             ("policy/approx_kl", self.approx_kl),
             ("policy/rho_clip_fraction", self.rho_clip_fraction),
             ("policy/c_clip_fraction", self.c_clip_fraction),
+            ("policy/clip_fraction_high", self.clip_fraction_high),
+            ("policy/clip_fraction_low", self.clip_fraction_low),
+            ("policy/ratio_mean", self.ratio_mean),
+            ("policy/advantage_mean", self.advantage_mean),
+            ("policy/advantage_std", self.advantage_std),
             ("policy/log_prob_difference", self.log_prob_difference),
             ("value/explained_variance", self.explained_variance),
             ("optimiser/gradient_norm", self.gradient_norm),

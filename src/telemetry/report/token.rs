@@ -9,13 +9,13 @@ use super::page::{Charts, Content, Tile, number};
 use super::samples::samples;
 use super::scale::Quantity;
 use super::series::{Point, binned};
-use super::system;
+use super::{system, token_corrections};
 use crate::telemetry::format::{duration, si};
 use crate::telemetry::{MetricsLine, Sample, TokenRecord, TokenSummary};
 use crate::trajectory::LedgerSnapshot;
 
-type Line = MetricsLine<TokenRecord>;
-type Value = fn(&TokenRecord) -> Option<f64>;
+pub(super) type Line = MetricsLine<TokenRecord>;
+pub(super) type Value = fn(&TokenRecord) -> Option<f64>;
 
 const AGAINST: &str = "updates";
 
@@ -98,7 +98,7 @@ fn warm_up(lines: &[Line]) -> Option<Span> {
 }
 
 /// A chart against update attempts, of several series: name, how it is drawn, value.
-fn chart(
+pub(super) fn chart(
     lines: &[Line],
     class: &'static str,
     title: &'static str,
@@ -145,54 +145,6 @@ fn truncation(lines: &[Line]) -> String {
         .render()
 }
 
-/// How far the policy is from the one that sampled, and what is done about it.
-fn corrections(lines: &[Line]) -> String {
-    let small = |title, y_label, series: &[(&'static str, Mark, Value)]| {
-        chart(lines, "small", title, y_label, series).render()
-    };
-    [
-        small(
-            "Ratios clipped",
-            "fraction",
-            &[
-                ("high", Mark::Line, |r| r.clip_fraction_high),
-                ("low", Mark::FaintLine, |r| r.clip_fraction_low),
-            ],
-        ),
-        small(
-            "Ratio extremes",
-            "",
-            &[("greatest", Mark::Line, |r| r.ratio_max), ("least", Mark::FaintLine, |r| r.ratio_min)],
-        ),
-        small(
-            "Ratio bounds",
-            "largest ratio by sign of advantage",
-            &[
-                ("positive", Mark::Line, |r| r.bound_pos_high),
-                ("negative", Mark::FaintLine, |r| r.bound_neg_high),
-            ],
-        ),
-        small(
-            "Tokens masked",
-            "fraction",
-            &[
-                ("off policy", Mark::Line, |r| r.masked_fraction),
-                ("all reasons", Mark::FaintLine, |r| r.learned_fraction().map(|learned| 1.0 - learned)),
-            ],
-        ),
-        small(
-            "Log-prob difference",
-            "nats, greatest",
-            &[
-                ("without lag", Mark::Line, |r| r.mismatch_max),
-                ("one version", Mark::FaintLine, |r| r.log_prob_difference),
-                ("kept KV", Mark::FaintLine, |r| r.kept_kv_log_prob_difference),
-            ],
-        ),
-    ]
-    .concat()
-}
-
 fn learner(lines: &[Line]) -> String {
     let small = |title, y_label, series: &[(&'static str, Mark, Value)]| {
         chart(lines, "small", title, y_label, series).render()
@@ -218,19 +170,16 @@ fn learner(lines: &[Line]) -> String {
             ],
         ),
         one("Gradient norm", "before clipping", |r| r.gradient_norm),
-        small(
-            "Gradient of blocks",
-            "norm before clipping",
-            &[
-                ("attention", Mark::Line, |r| r.gradient_norm_attention),
-                ("feed-forward", Mark::FaintLine, |r| r.gradient_norm_feed_forward),
-            ],
-        ),
-        corrections(lines),
+        token_corrections::charts(lines),
         one("Groups without contrast", "for each that is learned from", |r| {
             (r.groups > 0).then(|| r.zero_variance_groups as f64 / r.groups as f64)
         }),
         one("Advantage", "standard deviation", |r| r.advantage_std),
+        small(
+            "Advantage extremes",
+            "",
+            &[("greatest", Mark::Line, |r| r.advantage_max), ("least", Mark::FaintLine, |r| r.advantage_min)],
+        ),
         one("Reward learned from", "after shaping", |r| r.shaped_reward_mean),
         small(
             "Answers penalised",

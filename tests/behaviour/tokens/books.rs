@@ -5,13 +5,23 @@ use forebay::env::task::{
 };
 use forebay::telemetry::RunOutcome;
 
-use super::{REPREFILL, assert_books, complete, train};
+use super::{assert_books, complete, train};
 
 #[test]
 fn groups_that_are_too_old_are_dropped_and_others_sampled_in_their_place() {
     let dir = tempfile::tempdir().unwrap();
-    let summary = complete(dir.path(), &[REPREFILL, "learner.max_lag=0"], 12, true, false);
-    assert_eq!(summary.lag_max, 0);
+    // So far ahead that answers live through several updates.
+    let changes = [
+        "schedule={ kind = \"async\", lead = 6, resume = \"reprefill\" }",
+        "learner.prompts=1",
+        "generate.max_new_tokens=18",
+        "generate.engine.max_running=28",
+    ];
+    let free = complete(&dir.path().join("free"), &changes, 12, true, false);
+    assert!(free.lag_max > 1, "{}", free.lag_max);
+    let bounded = [&changes[..], &["learner.max_lag=1"]].concat();
+    let summary = complete(&dir.path().join("bounded"), &bounded, 12, true, false);
+    assert_eq!(summary.lag_max, 1);
     let stale = summary.ledger.dropped.iter().find(|(reason, _)| reason.as_str() == "stale");
     assert!(stale.is_some(), "{:?}", summary.ledger.dropped);
 }

@@ -80,6 +80,25 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
         (vec!["task={ name = \"revers\" }"], "reverse"),
         (vec!["learner.group_size=1"], "learner.group_size"),
         (vec!["learner.forced_lag=2", REPREFILL], "schedule.kind"),
+        (vec![REPREFILL, "learner.max_lag=0"], "`schedule.lead`, `learner.max_lag`"),
+        (
+            vec!["learner.loss.objective={ kind = \"lag_mask\", max_lag = 1 }", "learner.forced_lag=2"],
+            "`learner.loss.objective.max_lag`, `learner.forced_lag`",
+        ),
+        (
+            vec!["learner.loss.objective={ kind = \"ipo\" }", reinforce, "learner.group_size=1"],
+            "`learner.loss.objective`, `learner.group_size`",
+        ),
+        (
+            vec!["learner.loss.objective={ kind = \"best_of_n\" }", "learner.reward_kl=0.1"],
+            "`learner.reward_kl`, `learner.loss.objective`",
+        ),
+        (
+            vec!["learner.loss.objective={ kind = \"online_dpo\" }", SEPARATE[0]],
+            "`learner.advantage`, `learner.loss.objective`",
+        ),
+        (vec!["generate.engine.record_experts=true"], "`generate.engine.record_experts`, `model`"),
+        (vec!["generate.engine.force_experts=true"], "`generate.engine.force_experts`, `model`"),
         (vec!["learner.forced_lag=2", ONE_STEP], "schedule.kind"),
         (vec!["schedule={ kind = \"async\", max_groups = 0 }"], "schedule.max_groups"),
         (

@@ -241,6 +241,12 @@ impl TokenObjectiveConfig {
         }
     }
 
+    /// Whether it compares answers to the same problem with each other, whatever the advantage.
+    #[must_use]
+    pub fn compares_answers(&self) -> bool {
+        matches!(self, Self::OnlineDpo(_) | Self::Ipo(_) | Self::BestOfN(_))
+    }
+
     /// Whether every token of a sequence must have the same advantage.
     #[must_use]
     pub fn takes_one_advantage_a_sequence(&self) -> bool {

@@ -14,8 +14,8 @@ pub struct TokenObjectiveEntry {
     pub formula: &'static str,
     /// Where it comes from.
     pub source: &'static str,
-    /// What it refuses beyond settings out of range.
-    pub refuses: &'static str,
+    /// What it alone refuses beyond settings out of range.
+    refuses: &'static str,
     /// Its settings with all defaults.
     pub default: fn() -> TokenObjectiveConfig,
 }
@@ -25,6 +25,22 @@ impl TokenObjectiveEntry {
     #[must_use]
     pub fn kind(&self) -> &'static str {
         (self.default)().kind()
+    }
+
+    /// What it refuses beyond settings out of range, under its default settings.
+    #[must_use]
+    pub fn refuses(&self) -> String {
+        let config = (self.default)();
+        let needs = config.needs();
+        let common = [
+            (config.compares_answers(), "learner.group_size = 1"),
+            (!needs.advantages, "advantages from values, learner.reward_kl"),
+            (config.corrects_lag(), "weighted V-trace advantages"),
+            (config.takes_whole_sequences(), "learner.max_token_age"),
+            (config.takes_one_advantage_a_sequence(), "advantages from values"),
+        ];
+        let common = common.into_iter().filter(|(refused, _)| *refused).map(|(_, what)| what);
+        std::iter::once(self.refuses).chain(common).collect::<Vec<_>>().join("; ")
     }
 
     /// Its default aggregation and settings, as `name = value` separated by commas.
@@ -96,11 +112,11 @@ pub const TOKEN_OBJECTIVES: &[TokenObjectiveEntry] = table! {
     OnlineDpo(OnlineDpoConfig): "-log sigmoid(beta h), h = margin of the pair over the reference",
         "arXiv 2402.04792", "group_mean; a reference KL of its own; pairs split over micro-batches; batches without rewards or reference log-probs";
     Ipo(IpoConfig): "(h - 1/(2 beta))^2, h as in online_dpo", "arXiv 2310.12036",
-        "as online_dpo";
+        "group_mean; a reference KL of its own; batches without rewards or reference log-probs";
     BestOfN(BestOfNConfig): "-lp of the best row of each prompt", "arXiv 2410.18252",
         "group_mean; batches without rewards";
     Mopd(MopdConfig): "-w a lp, a = clip(teacher - lp, r_max) + alpha A, w = sg[r] within bounds",
-        "arXiv 2601.02780", "group_mean; bounds without 1; batches without teacher log-probs";
+        "arXiv 2601.02780", "group_mean; bounds without 1; learner.teachers absent; learner.drop_zero_variance";
 };
 
 #[cfg(test)]
