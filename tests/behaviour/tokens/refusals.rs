@@ -80,25 +80,6 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
         (vec!["task={ name = \"revers\" }"], "reverse"),
         (vec!["learner.group_size=1"], "learner.group_size"),
         (vec!["learner.forced_lag=2", REPREFILL], "schedule.kind"),
-        (vec![REPREFILL, "learner.max_lag=0"], "`schedule.lead`, `learner.max_lag`"),
-        (
-            vec!["learner.loss.objective={ kind = \"lag_mask\", max_lag = 1 }", "learner.forced_lag=2"],
-            "`learner.loss.objective.max_lag`, `learner.forced_lag`",
-        ),
-        (
-            vec!["learner.loss.objective={ kind = \"ipo\" }", reinforce, "learner.group_size=1"],
-            "`learner.loss.objective`, `learner.group_size`",
-        ),
-        (
-            vec!["learner.loss.objective={ kind = \"best_of_n\" }", "learner.reward_kl=0.1"],
-            "`learner.reward_kl`, `learner.loss.objective`",
-        ),
-        (
-            vec!["learner.loss.objective={ kind = \"online_dpo\" }", SEPARATE[0]],
-            "`learner.advantage`, `learner.loss.objective`",
-        ),
-        (vec!["generate.engine.record_experts=true"], "`generate.engine.record_experts`, `model`"),
-        (vec!["generate.engine.force_experts=true"], "`generate.engine.force_experts`, `model`"),
         (vec!["learner.forced_lag=2", ONE_STEP], "schedule.kind"),
         (vec!["schedule={ kind = \"async\", max_groups = 0 }"], "schedule.max_groups"),
         (
@@ -153,6 +134,39 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
             vec!["task={ name = \"dataset\", options = { path = \"/no/file\", verifier = \"exact\" } }"],
             "/no/file",
         ),
+    ] {
+        let run_dir = dir.path().join("run");
+        let changes = [&changes[..], &["stop.updates=1"]].concat();
+        let error = train(&run_dir, &TaskRegistry::builtin(), &changes, true, false).unwrap_err().to_string();
+        assert!(error.contains(words), "{changes:?}: {error}");
+        assert!(!run_dir.exists());
+    }
+}
+
+#[test]
+fn what_would_learn_nothing_without_saying_so_is_refused_naming_both_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let reinforce = "learner.advantage={ kind = \"reinforce\" }";
+    for (changes, words) in [
+        (vec![REPREFILL, "learner.max_lag=0"], "`schedule.lead`, `learner.max_lag`"),
+        (
+            vec!["learner.loss.objective={ kind = \"lag_mask\", max_lag = 1 }", "learner.forced_lag=2"],
+            "`learner.loss.objective.max_lag`, `learner.forced_lag`",
+        ),
+        (
+            vec!["learner.loss.objective={ kind = \"ipo\" }", reinforce, "learner.group_size=1"],
+            "`learner.loss.objective`, `learner.group_size`",
+        ),
+        (
+            vec!["learner.loss.objective={ kind = \"best_of_n\" }", "learner.reward_kl=0.1"],
+            "`learner.reward_kl`, `learner.loss.objective`",
+        ),
+        (
+            vec!["learner.loss.objective={ kind = \"online_dpo\" }", SEPARATE[0]],
+            "`learner.advantage`, `learner.loss.objective`",
+        ),
+        (vec!["generate.engine.record_experts=true"], "`generate.engine.record_experts`, `model`"),
+        (vec!["generate.engine.force_experts=true"], "`generate.engine.force_experts`, `model`"),
     ] {
         let run_dir = dir.path().join("run");
         let changes = [&changes[..], &["stop.updates=1"]].concat();
