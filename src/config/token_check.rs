@@ -260,16 +260,12 @@ impl TokenConfig {
             let critic = critic.map_err(|error| refuse(&["learner.critic.trunk"], error.to_string()))?;
             self.check_critic(&critic)?;
         }
-        let (engine, learner) = (&self.generate.engine, &self.learner);
-        let routing = [
-            ("generate.engine.record_experts", engine.record_experts),
-            ("generate.engine.force_experts", engine.force_experts),
-            ("learner.replay_experts", learner.replay_experts),
-        ];
-        if let (None, Some((field, _))) =
-            (&model.decoder.config().experts, routing.iter().find(|(_, is_set)| *is_set))
-        {
-            return Err(refuse(&[field, "model"], "a dense model has no experts; leave the setting out"));
+        // Replaying and forcing them need that they are recorded.
+        if self.generate.engine.record_experts && model.decoder.config().experts.is_none() {
+            return Err(refuse(
+                &["generate.engine.record_experts", "model"],
+                "a dense model has no experts; leave the setting out",
+            ));
         }
         let context = model.decoder.config().context;
         let cache = self.generate.engine.positions();

@@ -166,7 +166,6 @@ fn what_would_learn_nothing_without_saying_so_is_refused_naming_both_settings() 
             "`learner.advantage`, `learner.loss.objective`",
         ),
         (vec!["generate.engine.record_experts=true"], "`generate.engine.record_experts`, `model`"),
-        (vec!["generate.engine.force_experts=true"], "`generate.engine.force_experts`, `model`"),
     ] {
         let run_dir = dir.path().join("run");
         let changes = [&changes[..], &["stop.updates=1"]].concat();
