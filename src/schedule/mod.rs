@@ -10,9 +10,16 @@
 //! - versions that generators are told to load never go backwards.
 
 mod admission;
+pub mod axes;
+mod check;
 mod config;
+pub mod flow;
+mod lags;
 mod scheduler;
+pub mod systems;
 
 pub use admission::Admission;
+pub use check::{ScheduleContext, ScheduleContradiction};
 pub use config::{KvResume, ScheduleConfig};
+pub use lags::Lags;
 pub use scheduler::{Command, Event, Scheduler, SchedulerSettings};
