@@ -62,7 +62,7 @@ impl FlowSettings {
     ///
     /// # Errors
     /// The contradiction, with all fields concerned.
-    pub fn check(&self, context: &ScheduleContext) -> Result<(), ScheduleContradiction> {
+    pub fn check(&self, context: ScheduleContext) -> Result<(), ScheduleContradiction> {
         numbers::check(self)?;
         admission::check(self, context)?;
         rounds::check(self)?;

@@ -184,7 +184,7 @@ impl SimulateConfig {
             table.try_into().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
         let context =
             ScheduleContext { simulated: true, group_relative: false, ..ScheduleContext::default() };
-        settings.check(&context)?;
+        settings.check(context)?;
         self.check(&settings)?;
         Ok(settings)
     }

@@ -134,13 +134,10 @@ impl Engine {
 
     /// Takes a sequence away; the tokens that it has written since it was added.
     pub fn remove(&mut self, id: MemberId) -> u64 {
-        let written = match self.decoding.remove(&id) {
-            Some((end, tokens)) => tokens - ((end - self.steps).max(0.0).ceil() as u64).min(tokens),
-            None => {
-                self.waiting.retain(|request| request.id != id);
-                0
-            }
-        };
+        let written = self.written(id);
+        if self.decoding.remove(&id).is_none() {
+            self.waiting.retain(|request| request.id != id);
+        }
         self.admit();
         written
     }

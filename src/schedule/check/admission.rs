@@ -4,7 +4,7 @@ use super::{Refusal, ScheduleContext, refuse};
 use crate::schedule::axes::{AdmissionCount, ConsumeOrder, Interrupt, RoundEnd, WeightPush};
 use crate::schedule::flow::FlowSettings;
 
-pub(super) fn check(settings: &FlowSettings, context: &ScheduleContext) -> Refusal {
+pub(super) fn check(settings: &FlowSettings, context: ScheduleContext) -> Refusal {
     let admission = &settings.admission;
     if admission.count == AdmissionCount::Completed {
         if admission.lead.is_none() {
@@ -51,9 +51,8 @@ pub(super) fn check(settings: &FlowSettings, context: &ScheduleContext) -> Refus
             format!("a group begins together, and {concurrency} is fewer than it has members"),
         );
     }
-    if let (RoundEnd::Groups { .. }, Some(_)) =
-        (settings.round_end, admission.throttle.map(|_| ()).or(admission.concurrency.map(|_| ())))
-    {
+    let limited = admission.throttle.is_some() || admission.concurrency.is_some();
+    if limited && matches!(settings.round_end, RoundEnd::Groups { .. }) {
         return refuse(
             &["round_end.rule", "admission"],
             "a round submits its groups whole and the engines queue what they cannot hold; leave throttle and \

@@ -4,7 +4,7 @@ use super::{Refusal, ScheduleContext, refuse};
 use crate::schedule::axes::{Interrupt, Layout, OnUpdate, Resume, RoundEnd, TokenMask};
 use crate::schedule::flow::FlowSettings;
 
-pub(super) fn check(settings: &FlowSettings, context: &ScheduleContext) -> Refusal {
+pub(super) fn check(settings: &FlowSettings, context: ScheduleContext) -> Refusal {
     kept_state(settings, context)?;
     strictness(settings)?;
     if settings.consume.mask == TokenMask::Old && context.whole_answers {
@@ -34,7 +34,7 @@ pub(super) fn check(settings: &FlowSettings, context: &ScheduleContext) -> Refus
     Ok(())
 }
 
-fn kept_state(settings: &FlowSettings, context: &ScheduleContext) -> Refusal {
+fn kept_state(settings: &FlowSettings, context: ScheduleContext) -> Refusal {
     if !settings.resume.stores_state() {
         return Ok(());
     }

@@ -16,7 +16,7 @@ fn plain() -> ScheduleContext {
 
 /// What is refused: fields, and part of the reason.
 fn refused(settings: &FlowSettings, context: ScheduleContext, fields: &[&str], why: &str) {
-    let error = settings.check(&context).expect_err(why);
+    let error = settings.check(context).expect_err(why);
     assert_eq!(error.fields, fields, "{error}");
     assert!(error.why.contains(why), "{error}");
     assert!(error.to_string().starts_with(&format!("`{}`", fields.join("`, `"))), "{error}");
@@ -24,7 +24,7 @@ fn refused(settings: &FlowSettings, context: ScheduleContext, fields: &[&str], w
 
 fn changed(system: &str, change: impl FnOnce(&mut FlowSettings)) -> FlowSettings {
     let mut settings = of(system);
-    settings.check(&plain()).unwrap();
+    settings.check(plain()).unwrap();
     change(&mut settings);
     settings
 }
@@ -67,7 +67,7 @@ fn kept_state_is_refused_where_there_is_none_to_keep() {
     let settings = changed("areal", |s| s.resume = Resume::ExternalKv { kv_across_versions: false });
     refused(&settings, plain(), &["resume.kv_across_versions", "layout"], "thrown away");
     let settings = changed("areal", |s| s.resume = Resume::ExternalKv { kv_across_versions: true });
-    assert_eq!(settings.check(&plain()), Ok(()));
+    assert_eq!(settings.check(plain()), Ok(()));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn strict_schedules_are_refused_to_carry_answers_over() {
         s.consume.max_head_lag = Some(0);
         s.on_update = OnUpdate::Discard;
     });
-    assert_eq!(settings.check(&plain()), Ok(()));
+    assert_eq!(settings.check(plain()), Ok(()));
     let settings = changed("areal", |s| {
         s.admission.lead = Some(0);
         s.resume = Resume::KeepKv;
@@ -101,7 +101,7 @@ fn a_promised_lag_is_refused_where_nothing_keeps_it() {
         s.admission.bounds_lag = true;
         s.consume.max_head_lag = Some(4);
     });
-    assert_eq!(kept.check(&plain()), Ok(()));
+    assert_eq!(kept.check(plain()), Ok(()));
     let settings = changed("kimi_k3", |s| s.admission.bounds_lag = true);
     refused(&settings, plain(), &["admission.bounds_lag", "admission.lead"], "no lead");
 }
@@ -116,8 +116,8 @@ fn counting_completions_is_for_simulation_or_behind_a_filter() {
         })
     };
     refused(&literal(None), plain(), &["admission.count", "consume.max_head_lag"], "several times the lead");
-    assert_eq!(literal(None).check(&ScheduleContext { simulated: true, ..plain() }), Ok(()));
-    assert_eq!(literal(Some(4)).check(&plain()), Ok(()));
+    assert_eq!(literal(None).check(ScheduleContext { simulated: true, ..plain() }), Ok(()));
+    assert_eq!(literal(Some(4)).check(plain()), Ok(()));
     let mut unbounded = literal(Some(4));
     unbounded.admission.pool = None;
     refused(&unbounded, plain(), &["admission.count", "admission.pool"], "without end");
@@ -201,7 +201,7 @@ fn a_throttle_is_refused_beside_a_fixed_concurrency_or_without_pauses() {
     let settings = changed("kimi_k3", |s| s.admission.concurrency = Some(16));
     refused(&settings, plain(), &["admission.throttle", "admission.concurrency"], "leave one of them out");
     let settings = changed("one_step", |s| {
-        s.admission.throttle = Some(ThrottleConfig { least: 4, ..ThrottleConfig::default() })
+        s.admission.throttle = Some(ThrottleConfig { least: 4, ..ThrottleConfig::default() });
     });
     refused(&settings, plain(), &["admission.throttle", "interrupt"], "pauses answers");
     let settings = changed("april", |s| s.admission.concurrency = Some(16));

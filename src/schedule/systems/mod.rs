@@ -89,7 +89,7 @@ mod tests {
                 ..ScheduleContext::default()
             };
             for settings in [system.settings(), system.sized(4, system.settings().group_size)] {
-                assert_eq!(settings.check(&context), Ok(()), "{}", system.name);
+                assert_eq!(settings.check(context), Ok(()), "{}", system.name);
             }
             assert_eq!(System::named(system.name).map(|found| found.title), Some(system.title));
         }

@@ -103,7 +103,7 @@ fn any_settings(rng: &mut CounterRng) -> FlowSettings {
             repeatable: true,
         };
         let context = ScheduleContext { group_relative: false, ..ScheduleContext::default() };
-        if settings.check(&context).is_ok() {
+        if settings.check(context).is_ok() {
             return settings;
         }
     }

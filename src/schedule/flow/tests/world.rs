@@ -150,8 +150,8 @@ impl World {
                 // It ended before the pause reached it.
                 21 if self.paused.len() > self.restarting.len() => {
                     let index = self.rng.below(self.paused.len() - self.restarting.len());
-                    let carried = self.paused.iter().filter(|(id, _)| !self.restarting.contains(id));
-                    let (&id, stretches) = carried.skip(index).next().unwrap();
+                    let mut carried = self.paused.iter().filter(|(id, _)| !self.restarting.contains(id));
+                    let (&id, stretches) = carried.nth(index).unwrap();
                     return FlowEvent::Finished { id, stretches: stretches.clone() };
                 }
                 22 if !self.live.is_empty() => return FlowEvent::Lost { id: *self.pick_live().0 },
