@@ -8,9 +8,10 @@ use crate::schedule::axes::{ConsumeOrder, Dispatch, MixerState, RoundEnd, exact_
 impl FlowScheduler {
     /// Hands a batch to the learner if it is free and the round's rule says so.
     pub(super) fn train_if_due(&mut self, out: &mut Vec<FlowCommand>) {
-        if self.learning.is_some() || !self.generating {
+        if self.learning.is_some() || !(self.generating || self.closing) {
             return;
         }
+        self.close_by_fraction(true, out);
         // Whether a batch is fresh enough is costly to say, and changes only with what is ready.
         let by_age = matches!(self.settings.round_end, RoundEnd::Ready { .. });
         if by_age && !std::mem::take(&mut self.ready_changed) {
@@ -19,7 +20,7 @@ impl FlowScheduler {
         let Some(batch) = self.next_batch() else { return };
         if self.settings.takes_turns() {
             self.pause_all(out);
-            self.generating = false;
+            (self.generating, self.closing) = (false, false);
             self.quantum = 0;
         }
         if matches!(self.settings.dispatch, Dispatch::Mixer(_)) {
@@ -47,13 +48,25 @@ impl FlowScheduler {
                 (self.round.accepted >= self.settings.batch && ready >= self.settings.batch)
                     .then(|| first.collect())
             }
-            RoundEnd::Fraction { lambda, min_ready, .. } => {
-                let enough = self.round.done >= exact_ceiling(lambda, self.settings.pool());
-                // Where places are not filled again, too few may be left to make enough.
-                let over = self.live.is_empty() && !self.is_grading();
-                ((enough && ready >= min_ready) || over).then(|| self.ready())
-            }
+            RoundEnd::Fraction { .. } => (self.closing && !self.is_grading()).then(|| self.ready()),
             RoundEnd::Ready { max_old_fraction, .. } => self.fresh_enough(max_old_fraction),
+        }
+    }
+
+    /// A round that ends with a share of its answers pauses with the event that makes enough of them; what is being graded then
+    /// is still of its batch. Once `filled`, a round also ends when nothing is left that could make enough.
+    pub(super) fn close_by_fraction(&mut self, filled: bool, out: &mut Vec<FlowCommand>) {
+        let RoundEnd::Fraction { lambda, min_ready, .. } = self.settings.round_end else { return };
+        if self.closing {
+            return;
+        }
+        let enough = self.round.done >= exact_ceiling(lambda, self.settings.pool())
+            && self.ready.len() as u64 >= min_ready;
+        // Where places are not filled again, too few may be left to make enough.
+        let over = filled && self.live.is_empty() && !self.is_grading();
+        if enough || over {
+            self.pause_all(out);
+            (self.generating, self.closing) = (false, true);
         }
     }
 
@@ -164,10 +177,10 @@ impl FlowScheduler {
                 self.give_up(id, cause, out);
             }
         }
-        self.after_learning(out);
+        self.after_learning();
     }
 
-    pub(super) fn skipped(&mut self, out: &mut Vec<FlowCommand>) {
+    pub(super) fn skipped(&mut self) {
         let Some((groups, members)) = self.learning.take() else { return };
         self.ledger.buffered -= members;
         if members > 0 {
@@ -175,12 +188,12 @@ impl FlowScheduler {
         }
         self.ready_changed = true;
         groups.iter().for_each(|_| self.admission.discard());
-        self.after_learning(out);
+        self.after_learning();
     }
 
-    fn after_learning(&mut self, out: &mut Vec<FlowCommand>) {
+    fn after_learning(&mut self) {
         if self.settings.takes_turns() {
-            self.begin_round(out);
+            self.begin_round();
         }
     }
 }

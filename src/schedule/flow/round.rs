@@ -30,8 +30,8 @@ impl Round {
 
 impl FlowScheduler {
     /// Places can be filled again. Groups that were complete beyond what the last round needed are of this one.
-    pub(super) fn begin_round(&mut self, _out: &mut Vec<FlowCommand>) {
-        self.generating = true;
+    pub(super) fn begin_round(&mut self) {
+        (self.generating, self.closing) = (true, false);
         self.round = Round { opening: true, ..Round::default() };
         if matches!(self.settings.round_end, RoundEnd::Groups { .. }) {
             self.round.drawn.extend(&self.ready);

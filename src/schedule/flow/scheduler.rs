@@ -27,6 +27,8 @@ pub struct FlowScheduler {
     pub(super) spread: f64,
     /// Whether generation goes on: not while a schedule that takes turns learns.
     pub(super) generating: bool,
+    /// Whether a round has paused and its batch waits for grades.
+    pub(super) closing: bool,
     /// What the learner has: groups and how many trajectories they hold.
     pub(super) learning: Option<(Vec<u64>, u64)>,
     pub(super) next_group: u64,
@@ -79,6 +81,7 @@ impl FlowScheduler {
             pushed_at: 0.0,
             spread: 0.0,
             generating: false,
+            closing: false,
             learning: None,
             next_group: 0,
             next_turn: 0,
@@ -230,7 +233,7 @@ impl FlowScheduler {
             FlowEvent::Lost { id } => self.lost(id, &mut out),
             FlowEvent::Graded { group, keep } => self.graded(group, keep, &mut out),
             FlowEvent::Published => self.published(&mut out),
-            FlowEvent::Skipped => self.skipped(&mut out),
+            FlowEvent::Skipped => self.skipped(),
             FlowEvent::Load { load } => self.observe(load, &mut out),
             FlowEvent::Measured { spread } => self.spread = spread,
             FlowEvent::Tick => {}
@@ -247,7 +250,7 @@ impl FlowScheduler {
         self.generating = self.learning.is_none() || !self.settings.takes_turns();
         self.load_first(out);
         if self.generating {
-            self.begin_round(out);
+            self.begin_round();
         }
     }
 
@@ -255,6 +258,12 @@ impl FlowScheduler {
     fn settle(&mut self, out: &mut Vec<FlowCommand>) {
         loop {
             let before = out.len();
+            // What ends a round ends it before freed places are filled.
+            match self.settings.round_end {
+                RoundEnd::Fraction { .. } if self.generating => self.close_by_fraction(false, out),
+                RoundEnd::Ready { .. } => self.train_if_due(out),
+                _ => {}
+            }
             if self.generating {
                 self.push_if_due(out);
                 self.fill(out);

@@ -258,9 +258,9 @@ fn k3_pauses_with_the_event_that_makes_enough_and_stays_under_its_limits() {
     sequences(&settings, |world| {
         assert!(world.live.len() as u64 <= settings.pool().min(world.scheduler.limit()));
         let enough = world.done >= threshold && !world.kept.is_empty();
-        assert!(!enough || world.learning.is_some(), "the pause comes with the event that makes enough");
+        assert!(!enough || world.live.is_empty(), "the pause comes with the event that makes enough");
         if let Some(batch) = trained(world) {
-            assert!(world.kept.is_empty() && !batch.groups.is_empty(), "all complete groups train");
+            assert!(world.kept.is_empty() && world.grading.is_empty(), "all complete groups train");
             assert!(batch.sizes.iter().all(|&size| size == 2), "groups are intact");
             groups += batch.groups.len();
         }

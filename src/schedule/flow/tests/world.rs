@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::random::CounterRng;
-use crate::schedule::axes::{EngineLoad, Interrupt, OnUpdate, RoundEnd};
+use crate::schedule::axes::{EngineLoad, Interrupt, RoundEnd};
+use crate::schedule::flow::group::Place;
 use crate::schedule::flow::{FlowCommand, FlowEvent, FlowScheduler, FlowSettings, MemberId, Stretch};
 
 /// A group as the world sees it.
@@ -53,8 +54,6 @@ pub struct World {
     pub losses: bool,
     /// Whether updates may come to nothing.
     pub skips: bool,
-    /// Paused, and to begin anew.
-    restarting: BTreeSet<MemberId>,
 }
 
 impl World {
@@ -80,7 +79,6 @@ impl World {
             keep: 8,
             losses: true,
             skips: true,
-            restarting: BTreeSet::new(),
         };
         world.tell(FlowEvent::Started);
         world
@@ -148,16 +146,24 @@ impl World {
                 19 => return FlowEvent::Measured { spread: self.rng.uniform() },
                 20 => return FlowEvent::Tick,
                 // It ended before the pause reached it.
-                21 if self.paused.len() > self.restarting.len() => {
-                    let index = self.rng.below(self.paused.len() - self.restarting.len());
-                    let mut carried = self.paused.iter().filter(|(id, _)| !self.restarting.contains(id));
-                    let (&id, stretches) = carried.nth(index).unwrap();
-                    return FlowEvent::Finished { id, stretches: stretches.clone() };
+                21 => {
+                    let carried: Vec<MemberId> =
+                        self.paused.keys().copied().filter(|id| self.keeps_what_it_has(*id)).collect();
+                    if !carried.is_empty() {
+                        let id = carried[self.rng.below(carried.len())];
+                        return FlowEvent::Finished { id, stretches: self.paused[&id].clone() };
+                    }
                 }
                 22 if !self.live.is_empty() => return FlowEvent::Lost { id: *self.pick_live().0 },
                 _ => {}
             }
         }
+    }
+
+    /// Whether what is paused goes on from where it is, and does not begin anew.
+    fn keeps_what_it_has(&self, id: MemberId) -> bool {
+        let group = self.scheduler.groups.get(&id.group);
+        group.is_some_and(|group| group.members[id.member as usize].place == Place::Paused)
     }
 
     fn pick_live(&mut self) -> (&MemberId, &(Vec<Stretch>, u64)) {
@@ -184,7 +190,6 @@ impl World {
             FlowEvent::Lost { id } => {
                 self.live.remove(id);
                 self.paused.insert(*id, Vec::new());
-                self.restarting.insert(*id);
             }
             FlowEvent::Graded { group, keep } => {
                 assert!(self.grading.remove(group));
@@ -233,13 +238,11 @@ impl World {
                 self.paused.insert(id, stretches);
             }
             FlowCommand::Resume { id } => {
-                assert!(!self.restarting.contains(&id));
                 let stretches = self.paused.remove(&id).expect("only what is paused goes on");
                 self.live.insert(id, (stretches, 0));
             }
             FlowCommand::Restart { id } => {
                 self.paused.remove(&id);
-                self.restarting.remove(&id);
                 self.live.insert(id, (Vec::new(), 0));
             }
             FlowCommand::Free { id } => {
@@ -254,7 +257,6 @@ impl World {
             FlowCommand::Drop { group, .. } => {
                 self.live.retain(|id, _| id.group != group);
                 self.paused.retain(|id, _| id.group != group);
-                self.restarting.retain(|id| id.group != group);
                 self.grading.remove(&group);
                 self.kept.remove(&group);
                 assert!(!self.consumed.contains(&group) && self.dropped.insert(group));
@@ -266,9 +268,6 @@ impl World {
         assert!(self.learning.is_none(), "one batch at a time");
         if self.settings().takes_turns() {
             assert!(self.live.is_empty(), "nothing generates while it learns");
-            if self.settings().on_update == OnUpdate::Discard {
-                self.restarting = self.paused.keys().copied().collect();
-            }
         }
         let version = self.scheduler.version();
         let (mut head_lag, mut tokens, mut old_tokens) = (0, 0, 0);
