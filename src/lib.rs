@@ -16,5 +16,6 @@ pub mod ops;
 pub mod policy;
 pub mod random;
 pub mod schedule;
+pub mod simulate;
 pub mod telemetry;
 pub mod trajectory;

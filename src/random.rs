@@ -30,6 +30,8 @@ pub enum Stream {
     Problem = 8,
     /// The order in which a dataset's problems are drawn; counters: epoch, index.
     Shuffle = 9,
+    /// The length and the grade of a simulated answer; counters: group (two words), member.
+    Length = 10,
 }
 
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];

@@ -15,6 +15,8 @@ mod objectives;
 mod policy_of_run;
 mod pretrain_value;
 mod process;
+mod simulate;
+mod systems;
 mod tasks;
 mod train;
 
@@ -85,6 +87,10 @@ enum Command {
     Tasks(tasks::TasksArgs),
     /// List the objectives of the token workload with formula, defaults, source and what each refuses
     Objectives(objectives::ObjectivesArgs),
+    /// List the systems whose schedules there are, by the axes they choose
+    Systems(systems::SystemsArgs),
+    /// Run a schedule in virtual time: throughput, lag and utilisation without a model or a device
+    Simulate(simulate::SimulateArgs),
     /// Print every configuration field with its default
     Config(config::ConfigArgs),
     /// Show devices, features, limits, and what is effective here
@@ -101,6 +107,8 @@ impl Command {
                 | Self::Envs(_)
                 | Self::Tasks(_)
                 | Self::Objectives(_)
+                | Self::Systems(_)
+                | Self::Simulate(_)
                 | Self::Config(_)
                 | Self::Doctor
         )
@@ -136,6 +144,8 @@ pub fn run(registries: impl Into<Registries>) -> ExitCode {
         Command::Envs(args) => envs::run(&args, &registries.environments),
         Command::Tasks(args) => tasks::run(&args, &registries.tasks),
         Command::Objectives(args) => objectives::run(&args),
+        Command::Systems(args) => systems::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Doctor => Ok(doctor::run()),
     };

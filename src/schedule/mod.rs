@@ -8,13 +8,24 @@
 //!   when ⌊(n − 1) / B⌋ ≤ version + η;
 //! - a group that was rejected or discarded gives its place back, so the pool cannot drain;
 //! - versions that generators are told to load never go backwards.
+//!
+//! That is the scheduler of groups, which drives token runs. Beside it stands the scheduler of trajectories that is to take its
+//! place: [`flow`] follows any point of the space that [`axes`] span, and [`systems`] are points of it. It takes the same
+//! decisions at the points that [`ScheduleConfig`] can name, and drives the simulator.
 
 mod admission;
 mod balance;
+pub mod axes;
+mod check;
 mod config;
+pub mod flow;
+mod lags;
 mod scheduler;
+pub mod systems;
 
 pub use admission::Admission;
 pub use balance::{Automatic, Balance, Bounds, MARGIN, Work};
+pub use check::{ScheduleContext, ScheduleContradiction};
 pub use config::{KvResume, ScheduleConfig};
+pub use lags::Lags;
 pub use scheduler::{Command, Event, Scheduler, SchedulerSettings};

@@ -10,6 +10,7 @@ mod optimizers;
 mod pairwise;
 mod returns;
 mod smollm2;
+mod staleness;
 mod token_batch;
 mod token_losses;
 mod value_losses;
