@@ -14,8 +14,8 @@
 //! decisions at the points that [`ScheduleConfig`] can name, and drives the simulator.
 
 mod admission;
-mod balance;
 pub mod axes;
+mod balance;
 mod check;
 mod config;
 pub mod flow;
