@@ -12,7 +12,7 @@ pub enum AdmissionCount {
     /// Groups that were submitted and not given back. This bounds how far generation is ahead.
     #[default]
     Submitted,
-    /// Groups that are complete, the literal reading of the survey. What is in flight is then not bounded, and lags reach
+    /// Groups that are complete, the literal reading of the rule. What is in flight is then not bounded, and lags reach
     /// several times the lead; for simulation, or with a filter at consumption.
     Completed,
 }

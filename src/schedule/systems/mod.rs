@@ -1,4 +1,4 @@
-//! The systems of the survey as values: each a point of the space of schedules with what it learns by.
+//! Published systems as values: each a point of the space of schedules with what it learns by.
 //!
 //! A file holds one system: its rule, its source, its invariants, and which of its numbers are public. Sizes that no source
 //! gives follow from the batch. [`SYSTEMS`] lists them all.
