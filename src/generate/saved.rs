@@ -21,12 +21,6 @@ impl SavedKv {
         self.positions
     }
 
-    /// Memory that it takes, in bytes.
-    #[must_use]
-    pub fn byte_len(&self) -> usize {
-        size_of_val(self.values.as_slice())
-    }
-
     pub(super) fn copy(pool: &PagePool, pages: &[PageId], positions: usize) -> Self {
         let mut values = Vec::with_capacity(pages.len() * pool.page_len());
         pages[..pages_for(positions)].iter().for_each(|&page| values.extend_from_slice(pool.values(page)));

@@ -85,12 +85,6 @@ impl ExpertPlan {
     pub fn rows(&self) -> usize {
         self.pairs.rows
     }
-
-    /// k.
-    #[must_use]
-    pub fn experts_of_a_row(&self) -> usize {
-        self.pairs.each
-    }
 }
 
 impl Pairs {
