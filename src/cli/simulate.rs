@@ -39,7 +39,8 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         .map(|(label, changes)| {
             let overrides = [args.overrides.as_slice(), &changes].concat();
             let config: SimulateConfig = Source::parse(&text, &name, &overrides)?.read()?;
-            let report = simulate(&config).with_context(|| format!("{name} ({label})"))?;
+            let place = if label.is_empty() { name.clone() } else { format!("{name} ({label})") };
+            let report = simulate(&config).context(place)?;
             Ok(SimulationReport {
                 system: if label.is_empty() { report.system.clone() } else { label },
                 ..report
