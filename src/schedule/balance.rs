@@ -108,7 +108,8 @@ impl Balance {
         2 * self.pairs
     }
 
-    /// Running mean of the time that generation takes for the least work of a step, seconds; `None` before it has settled.
+    /// Running mean of the time that generation takes for the least work of a step, seconds; `None` before it has
+    /// settled.
     #[must_use]
     pub fn generate_seconds(&self) -> Option<f64> {
         self.generate.settled()

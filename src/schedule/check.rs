@@ -1,7 +1,7 @@
 //! Schedules that contradict themselves, refused with the fields concerned and the reason.
 //!
-//! What a schedule means also depends on what is learned and with which engine; [`ScheduleContext`] says that much. Rules
-//! that concern objectives alone are the learner's own.
+//! What a schedule means also depends on what is learned and with which engine; [`ScheduleContext`] says that much.
+//! Rules that concern objectives alone are the learner's own.
 
 mod admission;
 mod carrying;
@@ -32,7 +32,8 @@ pub struct ScheduleContext {
     pub state_store: bool,
     /// Whether the model has experts, and which are chosen is recorded.
     pub records_experts: bool,
-    /// Whether the objective compares or weighs whole answers (pairs, sequence ratios, mirror descent over whole answers).
+    /// Whether the objective compares or weighs whole answers (pairs, sequence ratios, mirror descent over whole
+    /// answers).
     pub whole_answers: bool,
     /// Whether advantages compare the members of a group.
     pub group_relative: bool,

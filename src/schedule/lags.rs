@@ -18,8 +18,8 @@ pub struct Lags {
 }
 
 impl Lags {
-    /// The lags at `version` of tokens that `versions` sampled; `is_action` says which the model wrote. Both have one entry a
-    /// token.
+    /// The lags at `version` of tokens that `versions` sampled; `is_action` says which the model wrote. Both have one
+    /// entry a token.
     #[must_use]
     pub fn of(version: u64, versions: &[u64], is_action: &[bool]) -> Self {
         let tokens: Vec<u64> = versions.iter().map(|sampled| version.saturating_sub(*sampled)).collect();

@@ -9,9 +9,9 @@
 //! - a group that was rejected or discarded gives its place back, so the pool cannot drain;
 //! - versions that generators are told to load never go backwards.
 //!
-//! That is the scheduler of groups, which drives token runs. Beside it stands the scheduler of trajectories that is to take its
-//! place: [`flow`] follows any point of the space that [`axes`] span, and [`systems`] are points of it. It takes the same
-//! decisions at the points that [`ScheduleConfig`] can name, and drives the simulator.
+//! That is the scheduler of groups, which drives token runs. Beside it stands the scheduler of trajectories that is to
+//! take its place: [`flow`] follows any point of the space that [`axes`] span, and [`systems`] are points of it. It
+//! takes the same decisions at the points that [`ScheduleConfig`] can name, and drives the simulator.
 
 mod admission;
 pub mod axes;

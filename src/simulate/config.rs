@@ -228,7 +228,8 @@ impl SimulateConfig {
     }
 }
 
-/// Lays changes over a table. A table that says another kind of itself (`unit`, `rule`, `mode`, `when`) is replaced whole.
+/// Lays changes over a table. A table that says another kind of itself (`unit`, `rule`, `mode`, `when`) is replaced
+/// whole.
 fn merge(table: &mut toml::Table, changes: &toml::Table) {
     const KINDS: [&str; 4] = ["unit", "rule", "mode", "when"];
     for (key, change) in changes {

@@ -1,7 +1,8 @@
 //! One engine: sequences that decode in step.
 //!
-//! All its sequences have written equally much since they began, so that the engine keeps one count of steps; a sequence ends when
-//! the count reaches its own mark. The next end is on top of a heap, whatever the number of sequences.
+//! All its sequences have written equally much since they began, so that the engine keeps one count of steps; a
+//! sequence ends when the count reaches its own mark. The next end is on top of a heap, whatever the number of
+//! sequences.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

@@ -19,8 +19,8 @@ pub struct SimulationReport {
     pub tokens_per_second: f64,
     /// Share of these that an older version sampled.
     pub old_fraction: f64,
-    /// Share that is of a version before the one under which their own answer ended: old by carrying alone, without the wait
-    /// for the rest of the group.
+    /// Share that is of a version before the one under which their own answer ended: old by carrying alone, without the
+    /// wait for the rest of the group.
     pub carried_fraction: f64,
     /// Mean lag of a token, updates.
     pub lag_mean: f64,

@@ -1,4 +1,5 @@
-//! Simulations as a drawing: for each, its engines and its learner over time, and its tokens by lag; beside them the throughputs.
+//! Simulations as a drawing: for each, its engines and its learner over time, and its tokens by lag; beside them the
+//! throughputs.
 //!
 //! The drawing has no script and no style from outside, so that it can stand in a page or on its own.
 

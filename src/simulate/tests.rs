@@ -1,5 +1,5 @@
-//! What published systems are known for, in simulation. Ratios are within 15 % of what was published or estimated for these
-//! assumptions, shares within 5 points; the figures stand in `docs/simulation.md`.
+//! What published systems are known for, in simulation. Ratios are within 15 % of what was published or estimated for
+//! these assumptions, shares within 5 points; the figures stand in `docs/simulation.md`.
 
 use super::*;
 use crate::schedule::systems::SYSTEMS;

@@ -3,9 +3,10 @@
 //!
 //! For source i with acceptance r_i, A_i groups accepted for the batch in formation and mean duration t_i:
 //!
-//! - at most ⌈(1 + p) B_i / r_i⌉ groups are launched for a batch, unless all of them ended and the quota is still short;
-//! - its weight is α B_i / r_i + (1 − α) (B_i − A_i)⁺ / r_i, and it should have a share of the pool in proportion to weight
-//!   times t_i; the next group is of the source that is furthest below its share.
+//! - at most ⌈(1 + p) B_i / r_i⌉ groups are launched for a batch, unless all of them ended and the quota is still
+//!   short;
+//! - its weight is α B_i / r_i + (1 − α) (B_i − A_i)⁺ / r_i, and it should have a share of the pool in proportion to
+//!   weight times t_i; the next group is of the source that is furthest below its share.
 //!
 //! r_i and t_i are measured; both start from a prior worth a few groups.
 

@@ -1,8 +1,8 @@
 //! The axes of the space of schedules: what a system may choose, one small type a file.
 //!
 //! A system is one point of this space ([`super::systems`]); [`super::flow`] is the scheduler that follows any point,
-//! and `FlowSettings::check` refuses the points that contradict themselves. The types here hold settings and pure rules;
-//! what changes during a run is the scheduler's.
+//! and `FlowSettings::check` refuses the points that contradict themselves. The types here hold settings and pure
+//! rules; what changes during a run is the scheduler's.
 
 mod admission;
 mod consume;

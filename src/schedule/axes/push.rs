@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// When new weights reach the generators, by `when`. A schedule that pauses for learning pushes before it resumes, by the
-/// same rule.
+/// When new weights reach the generators, by `when`. A schedule that pauses for learning pushes before it resumes, by
+/// the same rule.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "when", rename_all = "snake_case", deny_unknown_fields)]
 pub enum WeightPush {

@@ -1,7 +1,7 @@
 //! Where prompts come from: their sources, and which comes next.
 //!
-//! The order is the data set's own where it has one ([`SourceQueue::offer`]), else sources take turns by their weights, as
-//! evenly as whole prompts allow. A source that has no room is passed over and keeps its place in the order.
+//! The order is the data set's own where it has one ([`SourceQueue::offer`]), else sources take turns by their weights,
+//! as evenly as whole prompts allow. A source that has no room is passed over and keeps its place in the order.
 
 use std::collections::VecDeque;
 
@@ -55,8 +55,8 @@ impl SourceQueue {
         self.next.extend(sources);
     }
 
-    /// Takes the first prompt whose source is under its cap, if it fits into the places that are free: nothing overtakes it
-    /// for being smaller.
+    /// Takes the first prompt whose source is under its cap, if it fits into the places that are free: nothing
+    /// overtakes it for being smaller.
     pub fn take(&mut self, under_cap: impl Fn(u32) -> bool, fits: impl Fn(u32) -> bool) -> Option<u32> {
         self.look_ahead();
         let position = self.next.iter().position(|&source| under_cap(source))?;

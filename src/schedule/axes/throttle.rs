@@ -1,7 +1,8 @@
-//! A limit on the requests of the engines that follows their memory (Kimi K3 names the signals; the rule is our reading).
+//! A limit on the requests of the engines that follows their memory (Kimi K3 names the signals; the rule is our
+//! reading).
 //!
-//! Each observation: KV use above `high`, or a preemption since the last one, multiplies the limit by `back_off`; use below
-//! `low` while all of the limit is used adds `step`. The limit stays within its bounds.
+//! Each observation: KV use above `high`, or a preemption since the last one, multiplies the limit by `back_off`; use
+//! below `low` while all of the limit is used adds `step`. The limit stays within its bounds.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -53,8 +53,8 @@ impl FlowScheduler {
         }
     }
 
-    /// A round that ends with a share of its answers pauses with the event that makes enough of them; what is being graded then
-    /// is still of its batch. Once `filled`, a round also ends when nothing is left that could make enough.
+    /// A round that ends with a share of its answers pauses with the event that makes enough of them; what is being
+    /// graded then is still of its batch. Once `filled`, a round also ends when nothing is left that could make enough.
     pub(super) fn close_by_fraction(&mut self, filled: bool, out: &mut Vec<FlowCommand>) {
         let RoundEnd::Fraction { lambda, min_ready, .. } = self.settings.round_end else { return };
         if self.closing {
@@ -114,8 +114,8 @@ impl FlowScheduler {
         Some(self.ready.iter().filter(take).copied().collect())
     }
 
-    /// A batch whose share of old tokens is within the bound: of all runs of equally old groups the oldest that is, so that
-    /// old ones do not wait for ever behind fresh ones.
+    /// A batch whose share of old tokens is within the bound: of all runs of equally old groups the oldest that is, so
+    /// that old ones do not wait for ever behind fresh ones.
     fn fresh_enough(&self, bound: f64) -> Option<Vec<u64>> {
         if !self.mixer.is_empty() {
             let batch = self.by_quota()?;

@@ -97,8 +97,8 @@ pub enum FlowEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum FlowCommand {
-    /// Generators take up this version: for every token from here on where answers can be interrupted, otherwise for what
-    /// is launched from here on.
+    /// Generators take up this version: for every token from here on where answers can be interrupted, otherwise for
+    /// what is launched from here on.
     Load {
         /// The version.
         version: u64,

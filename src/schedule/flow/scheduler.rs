@@ -392,8 +392,8 @@ impl FlowScheduler {
         out.push(FlowCommand::Drop { group: id, cause });
     }
 
-    /// Where batches are dispatched whole, a group that was given up is replaced at once; a batch of which nothing is left
-    /// begins anew.
+    /// Where batches are dispatched whole, a group that was given up is replaced at once; a batch of which nothing is
+    /// left begins anew.
     fn replace_in_batch(&mut self) {
         let begun =
             self.admission.running() > 0 || !self.admission.accepted().is_multiple_of(self.admission.batch());

@@ -75,7 +75,8 @@ impl FlowScheduler {
         }
     }
 
-    /// Rounds of whole batches: all that is missing of the batch once nothing is in flight, and what was given up since.
+    /// Rounds of whole batches: all that is missing of the batch once nothing is in flight, and what was given up
+    /// since.
     fn of_the_batch(&mut self) -> bool {
         if self.quantum == 0 && self.admission.running() == 0 {
             let missing = self.admission.batch() - self.admission.accepted() % self.admission.batch();

@@ -1,9 +1,9 @@
 //! APRIL, active partial rollouts (Zhou et al., arXiv 2509.18521; slime).
 //!
-//! Rule: a round submits N' ≥ N groups, ends when N are complete, and recycles the rest whole, in the order in which they were
-//! drawn; the next round draws from them first.
-//! Invariants: batches of exactly N groups, none split; the buffer has fewer than N' groups unless groups were filtered; with N' = N
-//! and answers of one length it is the synchronous schedule; nothing that was generated is thrown away.
+//! Rule: a round submits N' ≥ N groups, ends when N are complete, and recycles the rest whole, in the order in which
+//! they were drawn; the next round draws from them first. Invariants: batches of exactly N groups, none split; the
+//! buffer has fewer than N' groups unless groups were filtered; with N' = N and answers of one length it is the
+//! synchronous schedule; nothing that was generated is thrown away.
 
 use super::System;
 use crate::schedule::axes::{Dispatch, Interrupt, Layout, RoundEnd};

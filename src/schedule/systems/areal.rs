@@ -1,9 +1,9 @@
 //! AReaL (Fu et al., arXiv 2505.24298).
 //!
-//! Rule: generation never waits for learning as long as ⌊(N − 1)/B⌋ ≤ version + η holds for the N-th submission; new weights
-//! interrupt decoding, and prefixes are computed again under them.
-//! Invariants: submitted ≤ (version + η + 1) B at all times; with η = 0 every token has the version that learns from it. The lead
-//! bounds lags only in the order of submission.
+//! Rule: generation never waits for learning as long as ⌊(N − 1)/B⌋ ≤ version + η holds for the N-th submission; new
+//! weights interrupt decoding, and prefixes are computed again under them. Invariants: submitted ≤ (version + η + 1) B
+//! at all times; with η = 0 every token has the version that learns from it. The lead bounds lags only in the order of
+//! submission.
 
 use super::System;
 use crate::schedule::axes::{

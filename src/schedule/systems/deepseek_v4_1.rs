@@ -1,10 +1,9 @@
 //! DeepSeek-V4.1-Flash (arXiv 2609.19969, section 5.2, in translation).
 //!
-//! Rule: a pool of C places; every sample that ends gives one back, and a group starts whenever G are free, whichever groups they come
-//! from. When a batch is complete whose share of old tokens is within ρ, everything pauses at its next token; KV and routing are
-//! kept, so that going on computes nothing again.
-//! Invariants: C − G < live ≤ C while no cap binds; live_d ≤ cap_d; no gradient beyond the lag mask; state is freed when a sample
-//! ends.
+//! Rule: a pool of C places; every sample that ends gives one back, and a group starts whenever G are free, whichever
+//! groups they come from. When a batch is complete whose share of old tokens is within ρ, everything pauses at its next
+//! token; KV and routing are kept, so that going on computes nothing again. Invariants: C − G < live ≤ C while no cap
+//! binds; live_d ≤ cap_d; no gradient beyond the lag mask; state is freed when a sample ends.
 
 use super::System;
 use crate::schedule::axes::{

@@ -1,8 +1,8 @@
 //! GLM-5 and SAO, single rollouts (arXiv 2602.15763, 2607.07508; slime).
 //!
-//! Rule: a pool of constant size; an answer is ready as soon as it ends, a prompt having only one; weights are pushed every K updates;
-//! answers too many updates old are dropped and replaced.
-//! Invariants: live ≤ pool; a consumed answer's head lag ≤ τ; ready at once.
+//! Rule: a pool of constant size; an answer is ready as soon as it ends, a prompt having only one; weights are pushed
+//! every K updates; answers too many updates old are dropped and replaced. Invariants: live ≤ pool; a consumed answer's
+//! head lag ≤ τ; ready at once.
 
 use super::System;
 use crate::schedule::axes::{

@@ -1,8 +1,8 @@
 //! IMPALA (Espeholt et al., arXiv 1802.01561; scalable_agent).
 //!
-//! Rule: actors copy weights, unroll n steps, push into a bounded queue and block while it is full; the learner takes batches of
-//! unrolls. Nothing is interrupted: weights change between unrolls.
-//! Invariants: an unroll has one version; in flight + blocked ≤ actors; at most a queue and the actors' own wait.
+//! Rule: actors copy weights, unroll n steps, push into a bounded queue and block while it is full; the learner takes
+//! batches of unrolls. Nothing is interrupted: weights change between unrolls. Invariants: an unroll has one version;
+//! in flight + blocked ≤ actors; at most a queue and the actors' own wait.
 
 use super::System;
 use crate::schedule::axes::{AdmissionRules, Dispatch, Layout, RoundEnd};

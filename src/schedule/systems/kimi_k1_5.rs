@@ -1,8 +1,8 @@
 //! Kimi k1.5, partial rollouts (Kimi Team, arXiv 2501.12599).
 //!
-//! Rule: in each round an answer writes at most C tokens; unfinished ones pause and go on first in the next. When all have
-//! stopped, complete groups are learned from.
-//! Invariants: tokens of a round ≤ C · live; no older token has a gradient; segments concatenate to the answer.
+//! Rule: in each round an answer writes at most C tokens; unfinished ones pause and go on first in the next. When all
+//! have stopped, complete groups are learned from. Invariants: tokens of a round ≤ C · live; no older token has a
+//! gradient; segments concatenate to the answer.
 
 use super::System;
 use crate::schedule::axes::{

@@ -1,8 +1,9 @@
 //! Kimi K3 (arXiv 2607.24653).
 //!
-//! Rule: N prompts of K answers keep NK in flight; when ⌈λNK⌉ have ended in a round and a group is complete, the rest pauses, KV in a
-//! pool in host memory; paused ones go on first, and groups are added while there is room. A throttle follows the engines' memory.
-//! Invariants: live ≤ NK and ≤ the throttle's limit; nothing fresh while something paused waits; groups intact.
+//! Rule: N prompts of K answers keep NK in flight; when ⌈λNK⌉ have ended in a round and a group is complete, the rest
+//! pauses, KV in a pool in host memory; paused ones go on first, and groups are added while there is room. A throttle
+//! follows the engines' memory. Invariants: live ≤ NK and ≤ the throttle's limit; nothing fresh while something paused
+//! waits; groups intact.
 
 use super::System;
 use crate::schedule::axes::{

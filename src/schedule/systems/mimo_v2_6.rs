@@ -1,8 +1,8 @@
 //! MiMo-V2.6 (arXiv 2610.11959, from detailed notes).
 //!
-//! Rule: a mixer launches groups so that every batch has exactly its quota of each source; a full batch pauses generation; groups whose
-//! head lag is above 4 are dropped, and those whose rewards are alike.
-//! Invariants: source counts of every batch are the quotas; head lag ≤ 4.
+//! Rule: a mixer launches groups so that every batch has exactly its quota of each source; a full batch pauses
+//! generation; groups whose head lag is above 4 are dropped, and those whose rewards are alike. Invariants: source
+//! counts of every batch are the quotas; head lag ≤ 4.
 
 use super::System;
 use crate::schedule::axes::{

@@ -1,7 +1,7 @@
 //! Published systems as values: each a point of the space of schedules with what it learns by.
 //!
-//! A file holds one system: its rule, its source, its invariants, and which of its numbers are public. Sizes that no source
-//! gives follow from the batch. [`SYSTEMS`] lists them all.
+//! A file holds one system: its rule, its source, its invariants, and which of its numbers are public. Sizes that no
+//! source gives follow from the batch. [`SYSTEMS`] lists them all.
 
 mod april;
 mod areal;

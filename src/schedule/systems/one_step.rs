@@ -1,7 +1,7 @@
 //! Asynchronous RLHF (Noukhovitch et al., arXiv 2410.18252).
 //!
-//! Rule: while batch t is generated under θ_t, batch t − 1 is learned from; both end before t + 1 begins.
-//! Invariants: lag 0 in the first update and exactly 1 after; at most one batch waits; a period takes the longer of the two, never
+//! Rule: while batch t is generated under θ_t, batch t − 1 is learned from; both end before t + 1 begins. Invariants:
+//! lag 0 in the first update and exactly 1 after; at most one batch waits; a period takes the longer of the two, never
 //! their sum.
 
 use super::System;

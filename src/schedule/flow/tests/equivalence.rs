@@ -1,5 +1,5 @@
-//! The three kinds of `schedule.kind`, and a forced lag, are points of the same space: event for event, the group scheduler
-//! takes the same decisions.
+//! The three kinds of `schedule.kind`, and a forced lag, are points of the same space: event for event, the group
+//! scheduler takes the same decisions.
 
 use std::collections::VecDeque;
 
