@@ -341,7 +341,6 @@ fn describe(record: &mut UpdateRecord, applied: &Applied) {
         record.c_clip_fraction = Some(c_bar);
     }
     if let Clipped::Surrogate { high, low, .. } = diagnostics.clipped {
-        record.rho_clip_fraction = Some(high + low);
         record.clip_fraction_high = Some(high);
         record.clip_fraction_low = Some(low);
     }

@@ -22,7 +22,7 @@ pub enum SimulateError {
         known: String,
     },
     /// The schedule's own fields are wrong.
-    #[error("`schedule`: {0}")]
+    #[error("{0}")]
     Schedule(String),
     /// The schedule contradicts itself.
     #[error("schedule: {0}")]
@@ -181,7 +181,9 @@ impl SimulateConfig {
         let mut table = toml::Table::try_from(&sized).map_err(|error| wrong(error.to_string()))?;
         merge(&mut table, &self.schedule);
         let settings: FlowSettings =
-            table.try_into().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
+            serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|error| {
+                wrong(format!("`schedule.{}`: {}", error.path(), error.inner().message().trim_end()))
+            })?;
         let context =
             ScheduleContext { simulated: true, group_relative: false, ..ScheduleContext::default() };
         settings.check(context)?;

@@ -283,7 +283,11 @@ fn a_wrong_configuration_says_what_to_change() {
     };
     for (found, expected) in [
         (error(|c| c.system = "arael".into()), "unknown system `arael`; there are: sync"),
-        (error(|c| c.schedule = schedule("leed = 3")), "`schedule`: unknown field `leed`"),
+        (error(|c| c.schedule = schedule("leed = 3")), "unknown field `leed`"),
+        (
+            error(|c| c.schedule = schedule("admission = { lead = -1 }")),
+            "`schedule.admission.lead`: invalid value: integer `-1`",
+        ),
         (error(|c| c.schedule = schedule("layout = \"colocated\"")), "`layout`, `round_end.rule`"),
         (error(|c| c.devices.trainers = 8), "`devices.trainers`: must leave at least one"),
         (error(|c| c.warmup = 60), "`warmup`: must be fewer"),

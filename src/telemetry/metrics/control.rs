@@ -37,7 +37,7 @@ const RETURN_GAUGES: [UpdateGauge<UpdateRecord>; 4] = [
 ];
 
 /// Gauges of the last update: name, meaning and where the value is found.
-const UPDATE_GAUGES: [UpdateGauge<UpdateRecord>; 11] = [
+const UPDATE_GAUGES: [UpdateGauge<UpdateRecord>; 13] = [
     ("learning_rate", "Learning rate.", |r| r.learning_rate),
     ("loss", "Total loss.", |r| r.loss),
     ("policy_loss", "Policy-gradient loss.", |r| r.policy_loss),
@@ -47,6 +47,12 @@ const UPDATE_GAUGES: [UpdateGauge<UpdateRecord>; 11] = [
     ("gradient_norm", "Norm of the gradient before clipping.", |r| r.gradient_norm),
     ("rho_clip_fraction", "Fraction of importance ratios cut off at the rho threshold.", |r| {
         r.rho_clip_fraction
+    }),
+    ("clip_fraction_low", "Fraction of importance ratios cut off at the lower threshold.", |r| {
+        r.clip_fraction_low
+    }),
+    ("clip_fraction_high", "Fraction of importance ratios cut off at the upper threshold.", |r| {
+        r.clip_fraction_high
     }),
     ("c_clip_fraction", "Fraction of importance ratios cut off at the c threshold.", |r| r.c_clip_fraction),
     (

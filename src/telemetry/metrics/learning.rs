@@ -10,7 +10,21 @@ use crate::telemetry::reference::{LateGauge, Registrar};
 use crate::trajectory::TokenFate;
 
 /// Gauges of the last update.
-const GAUGES: [UpdateGauge<TokenRecord>; 12] = [
+const GAUGES: [UpdateGauge<TokenRecord>; 18] = [
+    ("ratio_mean", "Mean importance ratio.", |r| r.ratio_mean),
+    ("ratio_max", "Greatest importance ratio.", |r| r.ratio_max),
+    (
+        "mismatch_nats",
+        "Mean difference of recorded log-probabilities from the learner's own, over answers of the version that learns.",
+        |r| r.mismatch_mean,
+    ),
+    ("clip_fraction_low", "Fraction of tokens whose ratio was cut off at the lower threshold.", |r| {
+        r.clip_fraction_low
+    }),
+    ("clip_fraction_high", "Fraction of tokens whose ratio was cut off at the upper threshold.", |r| {
+        r.clip_fraction_high
+    }),
+    ("masked_fraction", "Fraction of tokens masked for being too far off-policy.", |r| r.masked_fraction),
     ("ratio_min", "Least importance ratio.", |r| r.ratio_min),
     (
         "dual_clip_fraction",

@@ -49,7 +49,7 @@ const REWARD_GAUGES: [UpdateGauge<TokenRecord>; 8] = [
 ];
 
 /// Gauges of the last update.
-const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 33] = [
+const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 27] = [
     ("learning_rate", "Learning rate.", |r| r.learning_rate),
     ("loss", "Total loss.", |r| r.loss),
     ("update_passes", "Passes that the last update made over its batch.", |r| r.passes),
@@ -85,20 +85,6 @@ const UPDATE_GAUGES: [UpdateGauge<TokenRecord>; 33] = [
         r.reference_version.map(|version| version as f64)
     }),
     ("gradient_norm", "Norm of the gradient before clipping.", |r| r.gradient_norm),
-    ("ratio_mean", "Mean importance ratio.", |r| r.ratio_mean),
-    ("ratio_max", "Greatest importance ratio.", |r| r.ratio_max),
-    (
-        "mismatch_nats",
-        "Mean difference of recorded log-probabilities from the learner's own, over answers of the version that learns.",
-        |r| r.mismatch_mean,
-    ),
-    ("clip_fraction_low", "Fraction of tokens whose ratio was cut off at the lower threshold.", |r| {
-        r.clip_fraction_low
-    }),
-    ("clip_fraction_high", "Fraction of tokens whose ratio was cut off at the upper threshold.", |r| {
-        r.clip_fraction_high
-    }),
-    ("masked_fraction", "Fraction of tokens masked for being too far off-policy.", |r| r.masked_fraction),
     (
         "explained_variance",
         "Fraction of the value targets' variance that the values explain, at most 1.",

@@ -108,6 +108,8 @@ fn learner(lines: &[MetricsLine]) -> String {
         small("Explained variance", "of value targets", |r| r.explained_variance),
         small("Ratio", "mean", |r| r.ratio_mean),
         small("Advantage", "standard deviation", |r| r.advantage_std),
+        small("Ratios clipped, high", "fraction", |r| r.clip_fraction_high),
+        small("Ratios clipped, low", "fraction", |r| r.clip_fraction_low),
         small("Ratios clipped, rho", "fraction", |r| r.rho_clip_fraction),
         small("Ratios clipped, c", "fraction", |r| r.c_clip_fraction),
         small("Learning rate", "", |r| r.learning_rate),
