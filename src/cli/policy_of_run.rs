@@ -106,6 +106,8 @@ impl PolicyOfRun {
             trajectory: Trajectory::new(id, prompt.into()),
             sampling: settings.sampling,
             max_new_tokens: settings.max_new_tokens,
+            pause_at: None,
+            repetition: None,
             stops,
             hold: false,
         };

@@ -4,6 +4,7 @@
 //! The rule of the house: bytes from outside are checked (length, checksum, limit) before anything is allocated or
 //! interpreted on their word, the same values always give the same bytes, and a file is either whole or not there.
 
+pub mod as_json;
 mod atomic;
 mod checkpoint;
 mod envelope;

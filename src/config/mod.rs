@@ -20,6 +20,7 @@ mod teacher_check;
 mod token;
 mod token_check;
 mod token_reward_check;
+mod token_schedule;
 mod token_step_check;
 mod workload;
 

@@ -32,6 +32,8 @@ pub struct Engine {
     pub(super) prompts: Prompts,
     /// In the order in which they were admitted.
     pub(super) running: Vec<Sequence>,
+    /// Stopped with all the actions that they may have for now; they keep their pages until they are taken.
+    pub(super) paused: Vec<Sequence>,
     /// The next to be admitted first.
     pub(super) waiting: VecDeque<Sequence>,
     pub(super) held: Vec<Sequence>,
@@ -71,6 +73,7 @@ impl Engine {
             pool,
             prompts: Prompts::default(),
             running: Vec::new(),
+            paused: Vec::new(),
             waiting: VecDeque::new(),
             held: Vec::new(),
             ids: BTreeSet::new(),
@@ -347,7 +350,9 @@ impl Engine {
         sequence.sampled = true;
         sequence.actions += 1;
         let stopped = sequence.request.stops.end(&sequence.request.trajectory).then_some(Finish::Stop);
-        let finish = stopped.or_else(|| sequence.exhausted(self.decoder.config().context));
+        let cut_off = || sequence.exhausted(self.decoder.config().context);
+        let repeats = || sequence.repeats().then_some(Finish::Repetition);
+        let finish = stopped.or_else(cut_off).or_else(repeats);
         sequence.request.trajectory.finish = finish;
     }
 
@@ -356,6 +361,7 @@ impl Engine {
         let mut finished = Vec::new();
         for sequence in std::mem::take(&mut self.running) {
             match sequence.request.trajectory.finish {
+                None if sequence.has_paused() => self.paused.push(sequence),
                 None => self.running.push(sequence),
                 Some(Finish::Stop) if sequence.request.hold => {
                     finished.push(Finished { trajectory: sequence.request.trajectory.clone(), held: true });

@@ -56,6 +56,12 @@ impl Engine {
         paused
     }
 
+    /// Takes out those that have all the actions that they may have for now, in the order in which they came to that.
+    pub fn take_paused(&mut self, save_kv: bool) -> Vec<Paused> {
+        let paused = std::mem::take(&mut self.paused);
+        paused.into_iter().map(|sequence| self.take_out(sequence, save_kv)).collect()
+    }
+
     fn take_out(&mut self, mut sequence: Sequence, save_kv: bool) -> Paused {
         let kv = match sequence.saved.take() {
             Some(saved) => Some(saved),

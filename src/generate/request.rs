@@ -6,6 +6,7 @@ use super::stops::Stops;
 use super::{EngineConfig, GenerateError};
 use crate::ops::{KEY_TILE, Sampling};
 use crate::policy::Decoder;
+use crate::schedule::axes::RepetitionStop;
 use crate::trajectory::{Finish, Trajectory};
 
 /// A trajectory to generate, or to go on with.
@@ -17,6 +18,10 @@ pub struct Request {
     pub sampling: Sampling,
     /// Actions that it may have in all, those that are there included.
     pub max_new_tokens: usize,
+    /// Actions in all with which it stops without having ended, to be gone on with later ([`super::Engine::take_paused`]).
+    pub pause_at: Option<usize>,
+    /// Ends it when it has begun to repeat itself.
+    pub repetition: Option<RepetitionStop>,
     /// What ends an answer.
     pub stops: Arc<Stops>,
     /// Keep its keys and values when the model ends its answer, for an observation to follow
@@ -28,7 +33,15 @@ impl Request {
     /// A request without stops that ends with its budget.
     #[must_use]
     pub fn new(trajectory: Trajectory, sampling: Sampling, max_new_tokens: usize) -> Self {
-        Self { trajectory, sampling, max_new_tokens, stops: Arc::default(), hold: false }
+        Self {
+            trajectory,
+            sampling,
+            max_new_tokens,
+            pause_at: None,
+            repetition: None,
+            stops: Arc::default(),
+            hold: false,
+        }
     }
 }
 

@@ -55,6 +55,17 @@ impl Sequence {
         exhausted(self.len(), self.actions, self.request.max_new_tokens, context)
     }
 
+    /// Whether it has all the actions that it may have for now.
+    pub(super) fn has_paused(&self) -> bool {
+        self.request.pause_at.is_some_and(|most| self.actions >= most)
+    }
+
+    /// Whether it has begun to repeat itself.
+    pub(super) fn repeats(&self) -> bool {
+        let tokens = || &self.request.trajectory.tokens;
+        self.request.repetition.is_some_and(|rule| rule.repeats(tokens()))
+    }
+
     /// Makes it wait for its prompt, when it has nothing yet and `shares`.
     pub(super) fn expect_prompt(&mut self, prompts: &mut Prompts, shares: bool) {
         if shares && !self.waits && self.computed == 0 && self.saved.is_none() && self.shared_len() > 0 {

@@ -1,17 +1,9 @@
-//! When groups are dispatched, under which version they are generated, and when their budget comes back: rollout
-//! scheduling as a pure state machine; and how much work a step holds ([`Balance`]).
+//! What is generated, when, under which version, and what is learned from: rollout scheduling as a pure state machine;
+//! and how much work a step holds ([`Balance`]).
 //!
-//! No clock, channel, generator or tensor is known here. A driver tells [`Scheduler::on`] what happened and carries
-//! out the commands that come back; commands name groups and versions only. Invariants:
-//!
-//! - with `lead` η and B groups a batch, the n-th group (from 1, counting what was not given back) is dispatched only
-//!   when ⌊(n − 1) / B⌋ ≤ version + η;
-//! - a group that was rejected or discarded gives its place back, so the pool cannot drain;
-//! - versions that generators are told to load never go backwards.
-//!
-//! That is the scheduler of groups, which drives token runs. Beside it stands the scheduler of trajectories that is to
-//! take its place: [`flow`] follows any point of the space that [`axes`] span, and [`systems`] are points of it. It
-//! takes the same decisions at the points that [`ScheduleConfig`] can name, and drives the simulator.
+//! [`axes`] span the space of schedules, [`systems`] are points of it with names, and [`flow`] follows any point: a
+//! driver tells [`flow::FlowScheduler::on`] what happened and carries out the commands that come back. Token runs and
+//! the simulator are its drivers. No clock, channel, generator or tensor is known here, and commands hold ids alone.
 
 mod admission;
 pub mod axes;
@@ -20,7 +12,6 @@ mod check;
 mod config;
 pub mod flow;
 mod lags;
-mod scheduler;
 pub mod systems;
 
 pub use admission::Admission;
@@ -28,4 +19,3 @@ pub use balance::{Automatic, Balance, Bounds, MARGIN, Work};
 pub use check::{ScheduleContext, ScheduleContradiction};
 pub use config::{KvResume, ScheduleConfig};
 pub use lags::Lags;
-pub use scheduler::{Command, Event, Scheduler, SchedulerSettings};

@@ -29,6 +29,8 @@ pub enum DropReason {
     GradingFailed,
     /// Other answers of its group were kept to learn from.
     NotKept,
+    /// The answers of its group were short while the run warmed up.
+    Short,
     /// The run stopped.
     Shutdown,
 }
@@ -46,12 +48,13 @@ impl DropReason {
             Self::ZeroVariance => "zero_variance",
             Self::GradingFailed => "grading_failed",
             Self::NotKept => "not_kept",
+            Self::Short => "short",
             Self::Shutdown => "shutdown",
         }
     }
 
     /// Every reason, in the order of the label values' declaration.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Stale,
         Self::NonFinite,
         Self::Masked,
@@ -60,6 +63,7 @@ impl DropReason {
         Self::ZeroVariance,
         Self::GradingFailed,
         Self::NotKept,
+        Self::Short,
         Self::Shutdown,
     ];
 }

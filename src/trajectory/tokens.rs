@@ -47,6 +47,8 @@ pub enum Finish {
     Length,
     /// The model's context was full: truncated, not terminal.
     Context,
+    /// The model had begun to repeat itself and was stopped: truncated, not terminal.
+    Repetition,
 }
 
 impl Finish {

@@ -86,6 +86,8 @@ impl<'a> Answers<'a> {
             trajectory,
             sampling: self.sampling,
             max_new_tokens: self.examinee.max_new_tokens,
+            pause_at: None,
+            repetition: None,
             stops: Arc::clone(&self.examinee.stops),
             hold: false,
         };

@@ -2,24 +2,21 @@
 
 mod from_checkpoint;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::checkpoint::{StandingGroup, TokenRunState};
+use super::checkpoint::TokenRunState;
 use super::critic::ValueFunction;
 use super::demonstrations::Demonstrations;
 use super::frozen;
-use super::generator::GeneratorSnapshot;
 use super::grading::GradingPool;
 use super::journal::TokenJournal;
 use super::language_model::LanguageModel;
 use super::learner::{Balancer, TokenLearnerParts, TokenLearnerRole};
-use super::plane::{Plane, PlaneParts, PlaneSnapshot, ReadyGroup, Tracked};
+use super::plane::{Plane, PlaneParts, PlaneSnapshot, Tickets, Tracked};
 use super::run::{TokenRun, TokenRunParts};
 use super::teachers::OpenTeachers;
 use crate::actors::interrupt::Interrupt;
 use crate::actors::parameter_bus::{ParameterBus, Published};
-use crate::actors::queue::{QueueReceiver, queue};
 use crate::actors::recorder::Recorder;
 use crate::actors::run_dir::RunDir;
 use crate::actors::train::TrainOptions;
@@ -30,7 +27,8 @@ use crate::env::task::{Prompts, Split, Task};
 use crate::learner::LearnerError;
 use crate::learner::token::{TokenLearner, TokenLearnerState};
 use crate::policy::Parameters;
-use crate::schedule::{Balance, Scheduler, SchedulerSettings};
+use crate::schedule::Balance;
+use crate::schedule::flow::FlowScheduler;
 use crate::telemetry::{Cadence, MetricsPosition, SampleWriter, TokenMetrics, TokenRecord};
 use crate::trajectory::Ledger;
 
@@ -47,8 +45,6 @@ pub(super) struct Prepared {
     pub(super) run: Arc<TokenRun>,
     /// The learner's role.
     pub(super) learner: TokenLearnerRole,
-    /// Where each generator continues; `None`: from the beginning.
-    pub(super) generators: Vec<Option<GeneratorSnapshot>>,
 }
 
 /// Builds everything that lives as long as the run; writes the resolved configuration once the checkpoint fits.
@@ -81,7 +77,7 @@ pub(super) fn build(
         prompts.clone(),
     );
     let is_new = checkpoint.is_none();
-    let (mut learner, mut state) = match checkpoint {
+    let (mut learner, state) = match checkpoint {
         None => fresh(&config, &mut model, critic, &prompts)?,
         Some(checkpoint) => {
             teachers.check_resumed(run_dir.path())?;
@@ -100,9 +96,8 @@ pub(super) fn build(
 
     let ledger = Ledger::resume(state.ledger.clone());
     write_off_lost(&ledger, &state);
-    let lead = state.plane.scheduler.lead();
-    let capacity = (lead as usize + 2) * config.learner.prompts;
-    let (sender, receiver) = queue::<ReadyGroup>(capacity);
+    let lead = state.plane.scheduler.settings().admission.lead.unwrap_or_default();
+    metrics.queue.capacity.set((lead + 2) * config.learner.prompts as u64);
     let first = Published {
         version: learner.version(),
         parameters: learner.parameters().snapshot().map_err(LearnerError::from)?,
@@ -114,19 +109,25 @@ pub(super) fn build(
         task: Arc::clone(&task),
         tokenizer: Arc::clone(&model.tokenizer),
         learner: config.learner.clone(),
-        answers: balancer.answers().unwrap_or(config.learner.group_size),
         context: model.decoder.config().context,
         generators: GENERATORS,
-        queue: sender.clone(),
+        serial: options.serial,
         prompts,
         scheduler: state.plane.scheduler.clone(),
         history: std::iter::once(bus.latest()).chain(older).collect(),
     }));
-    let open = std::mem::take(&mut state.plane.open);
-    let tracked = std::mem::take(&mut state.plane.tracked);
     plane
-        .restore(open, tracked, state.ordered, |trajectory| adopted(&ledger, trajectory))
+        .restore(
+            state.plane.clone(),
+            Tickets {
+                live: &mut |trajectory| ledger.adopt_live(trajectory.tokens.len() as u64),
+                buffered: &mut |trajectory| adopted(&ledger, trajectory),
+            },
+        )
         .map_err(TrainError::Checkpoint)?;
+    if let Some(answers) = balancer.answers() {
+        plane.set_answers(answers);
+    }
     let waker = Arc::clone(&plane);
     let wake = Box::new(move || waker.wake());
     let grading = GradingPool::start(&config.grading, options.serial, Arc::clone(&task), GENERATORS, wake)
@@ -142,27 +143,13 @@ pub(super) fn build(
         plane,
         grading,
         metrics: Arc::clone(metrics),
-        queue: sender,
     }));
     if let Some(epochs) = balancer.epochs() {
         learner.set_epochs(epochs);
     }
-    let generators = std::mem::take(&mut state.generators);
-    let learner = learner_role(
-        &run,
-        learner,
-        balancer,
-        receiver,
-        state,
-        demonstrations,
-        position,
-        run_dir,
-        options,
-        interrupt,
-    )?;
-    let mut snapshots = generators;
-    snapshots.resize(GENERATORS, None);
-    Ok(Prepared { run, learner, generators: snapshots })
+    let learner =
+        learner_role(&run, learner, balancer, state, demonstrations, position, run_dir, options, interrupt)?;
+    Ok(Prepared { run, learner })
 }
 
 /// The learner's role with its files and what a checkpoint held for it.
@@ -170,7 +157,6 @@ fn learner_role(
     run: &Arc<TokenRun>,
     learner: TokenLearner,
     balancer: Balancer,
-    receiver: QueueReceiver<ReadyGroup>,
     state: TokenRunState,
     demonstrations: Demonstrations,
     position: Option<MetricsPosition<TokenRecord>>,
@@ -191,17 +177,8 @@ fn learner_role(
         position,
         run.ledger.submitted_steps(),
     )?;
-    let adopt = |StandingGroup { group, others }: StandingGroup| ReadyGroup {
-        others,
-        tickets: group.members.iter().map(|member| adopted(&run.ledger, member)).collect(),
-        queued_at: group.oldest_version().unwrap_or_default(),
-        group,
-    };
-    let carried: VecDeque<ReadyGroup> = state.queue.into_iter().map(adopt).collect();
     Ok(TokenLearnerRole::new(TokenLearnerParts {
         learner,
-        queue: receiver,
-        carried,
         journal: state.journal,
         balancer,
         demonstrations,
@@ -241,8 +218,6 @@ fn fresh(
     if let Some(critic) = critic {
         learner.set_critic(critic.decoder, &critic.parameters)?;
     }
-    let batch = config.learner.prompts as u64;
-    let settings = SchedulerSettings::new(&config.schedule, batch, config.learner.forced_lag);
     let state = TokenRunState {
         learner: TokenLearnerState::default(),
         journal: TokenJournal::default(),
@@ -251,14 +226,13 @@ fn fresh(
         older_versions: Vec::new(),
         ledger: Ledger::default().snapshot(),
         plane: PlaneSnapshot {
-            scheduler: Scheduler::new(settings),
+            scheduler: FlowScheduler::new(config.flow()),
             prompts: prompts.position(),
             open: Vec::new(),
+            ready: Vec::new(),
+            batch: Vec::new(),
             tracked: Tracked::default(),
         },
-        ordered: 0,
-        generators: Vec::new(),
-        queue: Vec::new(),
         balance: Balance::default(),
     };
     Ok((learner, state))

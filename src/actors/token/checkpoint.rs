@@ -2,14 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::generator::GeneratorSnapshot;
 use super::journal::TokenJournal;
 use super::plane::PlaneSnapshot;
 use crate::codec::Kind;
 use crate::learner::token::TokenLearnerState;
 use crate::schedule::Balance;
 use crate::telemetry::{MetricsPosition, TokenRecord};
-use crate::trajectory::{Group, LedgerSnapshot, Version};
+use crate::trajectory::{LedgerSnapshot, Version};
 
 /// What the envelope of a [`TokenRunState`] says it holds.
 pub const TOKEN_RUN_STATE: Kind = Kind::new(*b"TOKS");
@@ -29,25 +28,10 @@ pub struct TokenRunState {
     pub older_versions: Vec<Version>,
     /// The account; what it calls live and buffered is in the fields below, or else lost.
     pub ledger: LedgerSnapshot,
-    /// Schedule, next problem, groups that are not complete.
+    /// Schedule, next problem, everything in flight, and what waits for the learner.
     pub plane: PlaneSnapshot,
-    /// Groups that were ordered and have no problem yet.
-    pub ordered: u64,
-    /// Generators in order; `None` for one that did not answer in time.
-    pub generators: Vec<Option<GeneratorSnapshot>>,
-    /// Groups in the queue and in the batch in formation, oldest first.
-    pub queue: Vec<StandingGroup>,
     /// Times that generation and learning take, and what was chosen by them.
     pub balance: Balance,
-}
-
-/// A group that waits for the learner.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StandingGroup {
-    /// The group, as it is learned from.
-    pub group: Group,
-    /// Rewards of the answers that were not kept; `None` where grading failed.
-    pub others: Vec<Option<f64>>,
 }
 
 /// Files of a checkpoint beside those that every run has.

@@ -1,7 +1,8 @@
 //! The generator's role: takes groups from the plane, samples them with the engine, has them judged, and brings the
 //! ended trajectories back.
 //!
-//! It never waits for a grader: answers go to the grading pool, and what comes back is looked at between two steps of
+//! What the schedule says of trajectories that are here (stop, go on, give up) is done between two steps of the engine;
+//! what stops is handed in, and any generator can go on with it. It never waits for a grader: answers go to the grading pool, and what comes back is looked at between two steps of
 //! the engine. Weights are taken up between two steps too; the engine stamps each token with the version that sampled
 //! it.
 
@@ -14,22 +15,23 @@ use serde::{Deserialize, Serialize};
 
 use super::conversation::Conversation;
 use super::grading::{Answer, Judged, Verdict, WholeGroup};
-use super::plane::{Complete, Ended, Job, Member};
+use super::plane::{BegunMember, Complete, Ended, Member, Order, Stored};
 use super::run::TokenRun;
 use crate::actors::role::{Role, RoleError, Turn};
-use crate::generate::{Engine, Finished, Interrupt, Paused, Request, ResumeMode, SavedKv};
+use crate::generate::{Engine, Finished, Interrupt, Paused, Request};
 use crate::ops::with_threads;
-use crate::schedule::KvResume;
+use crate::schedule::axes::EngineLoad;
 use crate::telemetry::GeneratorMetrics;
-use crate::trajectory::{Finish, LiveTicket, Trajectory, TrajectoryId, Version};
+use crate::trajectory::{DropReason, Finish, LiveTicket, Reward, Trajectory, TrajectoryId, Version};
+
+/// Steps of an engine between two looks at its load, where the schedule goes by it.
+const STEPS_A_LOAD: u32 = 32;
 
 /// What a generator shows of itself in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GeneratorSnapshot {
-    /// Which life.
-    pub incarnation: u32,
-    /// Trajectories that are not graded, with the keys and values of those that keep them over versions.
-    pub begun: Vec<(Trajectory, Option<SavedKv>)>,
+    /// Trajectories that are not graded.
+    pub begun: Vec<BegunMember>,
 }
 
 /// A trajectory that this generator is responsible for.
@@ -41,26 +43,29 @@ struct Flight {
     conversation: Option<Conversation>,
     /// Whether the engine keeps its keys and values for the next turn.
     held: bool,
+    /// Actions at which it stops by itself until the next round.
+    pause_at: Option<usize>,
+    /// Whether it stops before its next turn.
+    pauses: bool,
 }
 
 /// See the module's documentation.
 pub struct Generator {
     run: Arc<TokenRun>,
     index: usize,
-    incarnation: u32,
     engine: Engine,
     pool: ThreadPool,
     flights: BTreeMap<TrajectoryId, Flight>,
     metrics: GeneratorMetrics,
-    /// Keys and values that a checkpoint brought back, until their trajectories are taken.
-    saved: BTreeMap<TrajectoryId, SavedKv>,
-    /// Steps of the engine and tokens at the last look.
+    /// Running trajectories that had lost their pages at the last look.
     seen_preempted: u64,
+    /// Steps until the schedule is shown the engine's load again.
+    until_load: u32,
     snapshots: flume::Sender<(usize, GeneratorSnapshot)>,
 }
 
 impl Generator {
-    /// A generator's next life. What an earlier one had begins anew, unless a checkpoint's snapshot continues it.
+    /// A generator's next life. What an earlier one had begins anew.
     ///
     /// # Errors
     /// When the engine or its threads cannot be made.
@@ -68,7 +73,6 @@ impl Generator {
         run: Arc<TokenRun>,
         index: usize,
         incarnation: u32,
-        snapshot: Option<GeneratorSnapshot>,
         snapshots: flume::Sender<(usize, GeneratorSnapshot)>,
     ) -> Result<Self, RoleError> {
         let config = &run.config.generate;
@@ -82,8 +86,6 @@ impl Generator {
             .map_err(|error| {
                 RoleError::Files(format!("the generator's threads cannot be started: {error}"))
             })?;
-        let saved = snapshot.unwrap_or_default().begun.into_iter();
-        let saved = saved.filter_map(|(trajectory, kv)| Some((trajectory.id, kv?))).collect();
         if incarnation > 0 {
             run.grading.forget(index);
             run.plane.lost(index);
@@ -92,12 +94,11 @@ impl Generator {
             metrics: run.metrics.generator(index as u32),
             run,
             index,
-            incarnation,
             engine,
             pool,
             flights: BTreeMap::new(),
-            saved,
             seen_preempted: 0,
+            until_load: 0,
             snapshots,
         })
     }
@@ -114,62 +115,109 @@ impl Generator {
         if published.version == self.engine.version() && self.run.is_current(self.index, &published) {
             return Ok(());
         }
-        let mode = match self.run.resume_mode() {
-            KvResume::KeepKv => ResumeMode::KeepKv,
-            KvResume::Reprefill => ResumeMode::Reprefill,
-        };
         if !self.engine.is_idle() {
             let running = self.engine.usage().running as u64;
             self.metrics.interrupted.inc_by(running);
         }
         let weights = self.run.generator_weights(&published)?;
-        self.engine.swap(weights, mode);
+        self.engine.swap(weights, self.run.resume_mode());
         self.run.bus.note(self.index, published.version);
         self.run.set_current(self.index, &published);
         Ok(())
     }
 
-    fn take_groups(&mut self) -> Result<(), RoleError> {
+    /// Does what the schedule says of trajectories that are here.
+    fn obey(&mut self) -> Result<(), RoleError> {
+        let mut to_pause = Vec::new();
+        for order in self.run.plane.orders(self.index) {
+            match order {
+                Order::Pause(id) => to_pause.push(id),
+                Order::Continue(id) => {
+                    if let Some(flight) = self.flights.get_mut(&id) {
+                        flight.pauses = false;
+                    }
+                }
+                Order::Abort(id, reason) => {
+                    self.engine.interrupt(Interrupt::Only(&[id]), false);
+                    if let Some(flight) = self.flights.remove(&id) {
+                        if flight.held {
+                            self.engine.release(id)?;
+                        }
+                        flight.ticket.discard(reason);
+                    }
+                }
+            }
+        }
+        if !to_pause.is_empty() {
+            self.hand_in(&to_pause);
+            for id in to_pause {
+                // What is left of them is with its grader.
+                if let Some(flight) = self.flights.get_mut(&id) {
+                    flight.pauses = self.run.plane.will_pause(id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops those of these that run or wait.
+    fn hand_in(&mut self, ids: &[TrajectoryId]) {
+        self.book();
+        let paused = self.engine.interrupt(Interrupt::Only(ids), self.run.stores_kv());
+        self.metrics.interrupted.inc_by(paused.len() as u64);
+        for paused in paused {
+            self.store(paused, false);
+        }
+    }
+
+    fn store(&mut self, paused: Paused, exhausted: bool) {
+        let Paused { request, kv } = paused;
+        let trajectory = request.trajectory;
+        let Some(flight) = self.flights.remove(&trajectory.id) else { return };
+        let kv = kv.map(|kv| (kv, self.engine.version()));
+        self.run
+            .plane
+            .paused(Stored { trajectory, ticket: flight.ticket, kv, pause_at: request.pause_at }, exhausted);
+    }
+
+    /// Takes what there is room for.
+    fn take_members(&mut self) -> Result<(), RoleError> {
+        while let Some(complete) = self.run.plane.take_whole(self.index) {
+            self.grade_whole(complete)?;
+        }
         loop {
             let usage = self.engine.usage();
             let room = self.run.config.generate.engine.max_running;
             if usage.waiting > 0 || usage.running >= room {
                 return Ok(());
             }
-            let Some(job) = self.run.plane.take(self.index) else { return Ok(()) };
-            // A version may have been published since this step looked, and the group ordered under it.
+            let Some(members) = self.run.plane.take(self.index) else { return Ok(()) };
+            // A version may have been published since this step looked, and these let go under it.
             self.take_weights()?;
-            self.begin(job)?;
+            members.into_iter().try_for_each(|member| self.begin(member))?;
         }
     }
 
-    fn begin(&mut self, job: Job) -> Result<(), RoleError> {
-        if job.members.is_empty() {
-            return self.grade_whole(self.run.plane.all_ended(job.key));
-        }
-        for Member { problem, trajectory, begun } in job.members {
-            let id = trajectory.id;
-            let tokens = trajectory.tokens.len();
-            let ledger = &self.run.ledger;
-            let ticket = if begun { ledger.adopt_live(tokens as u64) } else { ledger.begin() };
-            let conversation = if begun {
+    fn begin(&mut self, member: Member) -> Result<(), RoleError> {
+        let Member { problem, trajectory, ticket, kv, pause_at } = member;
+        let (id, booked) = (trajectory.id, trajectory.tokens.len());
+        let (ticket, conversation) = match ticket {
+            None => (self.run.ledger.begin(), Conversation::new(problem)),
+            Some(ticket) => {
                 let (task, tokenizer) = (&*self.run.task, &*self.run.tokenizer);
-                Conversation::replay(problem, task, tokenizer, &self.run.stops.strings, &trajectory)
-                    .map_err(RoleError::Files)?
-            } else {
-                Conversation::new(problem)
-            };
-            let flight = Flight { ticket, booked: tokens, conversation: Some(conversation), held: false };
-            self.flights.insert(id, flight);
-            if trajectory.finish.is_some() {
-                self.turn_over(Finished { trajectory, held: false });
-            } else {
-                let request = self.request(trajectory);
-                match self.saved.remove(&id) {
-                    Some(kv) => self.engine.resume(Paused { request, kv: Some(kv) })?,
-                    None => self.engine.submit(request)?,
-                }
+                let stops = &self.run.stops.strings;
+                let replayed = Conversation::replay(problem, task, tokenizer, stops, &trajectory);
+                (ticket, replayed.map_err(RoleError::Files)?)
             }
+        };
+        let conversation = Some(conversation);
+        let flight = Flight { ticket, booked, conversation, held: false, pause_at, pauses: false };
+        self.flights.insert(id, flight);
+        if trajectory.finish.is_some() {
+            self.turn_over(Finished { trajectory, held: false });
+        } else {
+            let request = self.request(trajectory);
+            self.engine.resume(Paused { request, kv })?;
         }
         Ok(())
     }
@@ -177,11 +225,13 @@ impl Generator {
     fn request(&self, trajectory: Trajectory) -> Request {
         let config = &self.run.config.generate;
         Request {
-            trajectory,
             sampling: config.sampling(),
             max_new_tokens: config.max_new_tokens,
+            pause_at: self.flights.get(&trajectory.id).and_then(|flight| flight.pause_at),
+            repetition: self.run.plane.settings().repetition,
             stops: Arc::clone(&self.run.stops),
             hold: self.run.task.is_multi_turn(),
+            trajectory,
         }
     }
 
@@ -202,7 +252,20 @@ impl Generator {
         metrics.kv_cache_tokens.set(usage.cached_tokens as u64);
         metrics.kv_cache_capacity.set(usage.capacity_tokens as u64);
         metrics.preempted.inc_by(usage.preempted - self.seen_preempted);
-        self.seen_preempted = usage.preempted;
+        let preemptions = usage.preempted - std::mem::replace(&mut self.seen_preempted, usage.preempted);
+        self.until_load = self.until_load.saturating_sub(1);
+        if self.until_load == 0 || preemptions > 0 {
+            self.until_load = STEPS_A_LOAD;
+            self.run.plane.observe(
+                self.index,
+                EngineLoad {
+                    active: usage.running as u64,
+                    queued: usage.waiting as u64,
+                    kv_use: usage.used_pages as f64 / usage.pages.max(1) as f64,
+                    preemptions,
+                },
+            );
+        }
     }
 
     /// An answer is complete: the grading pool judges it.
@@ -215,6 +278,10 @@ impl Generator {
         flight.booked = trajectory.tokens.len();
         flight.held = held;
         let Some(mut conversation) = flight.conversation.take() else { return };
+        // Where the task may have something to say, the answer has ended only when it has not.
+        if !self.run.task.is_multi_turn() || trajectory.finish != Some(Finish::Stop) {
+            self.run.plane.sampled(&trajectory);
+        }
         conversation.end_turn(&self.run.tokenizer, &self.run.stops.strings, &trajectory);
         self.run.grading.submit(Answer { trajectory, conversation, generator: self.index });
     }
@@ -233,14 +300,14 @@ impl Generator {
             if let Err(error) = &judged.grades {
                 self.run.metrics.record_group_grading_error(error.kind());
             }
-            self.run.plane.group_judged(judged.key, judged.attempt, judged.grades);
+            self.run.plane.group_judged(judged.group, judged.grades);
         }
         Ok(any)
     }
 
-    /// Has a complete group graded as a whole, where the task does that.
-    fn grade_whole(&self, complete: Option<Complete>) -> Result<(), RoleError> {
-        let Some(Complete { key, attempt, problem, graded }) = complete else { return Ok(()) };
+    /// Has a complete group graded as a whole.
+    fn grade_whole(&self, complete: Complete) -> Result<(), RoleError> {
+        let Complete { group, problem, graded } = complete;
         let (task, tokenizer, stops) = (&*self.run.task, &*self.run.tokenizer, &self.run.stops.strings);
         let answers = graded.into_iter().map(|(asked, trajectory)| {
             let turns = Conversation::turns_of(asked, task, tokenizer, stops, &trajectory)?;
@@ -248,7 +315,7 @@ impl Generator {
             Ok((turns, finish, trajectory.reward.unwrap_or_default()))
         });
         let answers = answers.collect::<Result<_, String>>().map_err(RoleError::Files)?;
-        self.run.grading.submit_group(WholeGroup { key, attempt, problem, answers, generator: self.index });
+        self.run.grading.submit_group(WholeGroup { group, problem, answers, generator: self.index });
         Ok(())
     }
 
@@ -268,9 +335,11 @@ impl Generator {
                     return Ok(());
                 }
                 flight.conversation = Some(conversation);
+                let pauses = flight.pauses;
                 if std::mem::take(&mut flight.held) {
                     if let Some(finished) = self.engine.observe(id, &ids)? {
                         self.turn_over(finished);
+                        return Ok(());
                     }
                 } else {
                     trajectory.finish = None;
@@ -278,12 +347,15 @@ impl Generator {
                     let request = self.request(trajectory);
                     self.engine.submit(request)?;
                 }
+                if pauses {
+                    self.hand_in(&[id]);
+                }
                 return Ok(());
             }
             Verdict::Graded(reward) => {
                 let (source, length) = (&conversation.problem.source, trajectory.tokens.len());
                 self.run.metrics.record_graded(source, length, seconds);
-                trajectory.reward = Some(reward);
+                trajectory.reward = Some(self.penalised(reward, &trajectory));
                 None
             }
             Verdict::Failed(error) => {
@@ -296,29 +368,45 @@ impl Generator {
         if flight.held {
             self.engine.release(id)?;
         }
-        let complete = self.run.plane.ended(Ended { trajectory, ticket: flight.ticket.complete(), error });
-        self.grade_whole(complete)
+        self.run.plane.ended(Ended { trajectory, ticket: flight.ticket.complete(), error });
+        Ok(())
+    }
+
+    /// A grade with what an answer is charged for repeating itself.
+    fn penalised(&self, mut reward: Reward, trajectory: &Trajectory) -> Reward {
+        let rule = self.run.plane.settings().repetition;
+        if let Some(rule) = rule.filter(|_| trajectory.finish == Some(Finish::Repetition)) {
+            reward.value += rule.penalty;
+            reward.parts.push(("repetition".into(), rule.penalty));
+        }
+        reward
     }
 
     /// The state between two steps.
     #[must_use]
     pub fn snapshot(&mut self) -> GeneratorSnapshot {
         let paused = self.engine.interrupt(Interrupt::All, true);
-        let keep = self.run.resume_mode() == KvResume::KeepKv;
-        let mut begun: Vec<_> = paused
-            .iter()
-            .map(|paused| (paused.request.trajectory.clone(), paused.kv.clone().filter(|_| keep)))
-            .collect();
+        let keep = self.run.stores_kv();
+        let version = self.engine.version();
+        let shown = |paused: &Paused| BegunMember {
+            trajectory: paused.request.trajectory.clone(),
+            kv: paused.kv.clone().filter(|_| keep).map(|kv| (kv, version)),
+            pause_at: paused.request.pause_at,
+        };
+        let mut begun: Vec<_> = paused.iter().map(shown).collect();
         for paused in paused {
             // It came out of this engine a moment ago.
             if let Err(error) = self.engine.resume(paused) {
                 tracing::error!("a trajectory was lost in a snapshot: {error}");
             }
         }
-        begun.extend(
-            self.run.grading.trajectories(self.index).into_iter().map(|trajectory| (trajectory, None)),
-        );
-        GeneratorSnapshot { incarnation: self.incarnation, begun }
+        let grading = self.run.grading.trajectories(self.index).into_iter();
+        let pause_at = |id| self.flights.get(&id).and_then(|flight: &Flight| flight.pause_at);
+        begun.extend(grading.map(|trajectory| {
+            let pause_at = pause_at(trajectory.id);
+            BegunMember { trajectory, kv: None, pause_at }
+        }));
+        GeneratorSnapshot { begun }
     }
 
     /// Version of the weights in use.
@@ -331,9 +419,11 @@ impl Generator {
 impl Role for Generator {
     fn step(&mut self, patience: Duration) -> Result<Turn, RoleError> {
         let seen = self.run.plane.signals();
+        self.run.plane.tick();
+        self.obey()?;
         self.take_weights()?;
         let heard = self.hear_verdicts()?;
-        self.take_groups()?;
+        self.take_members()?;
         if self.engine.is_idle() {
             if heard {
                 return Ok(Turn::Worked);
@@ -348,6 +438,8 @@ impl Role for Generator {
         self.run.generator_busy.add(since.elapsed());
         self.book();
         finished.into_iter().for_each(|finished| self.turn_over(finished));
+        let exhausted = self.engine.take_paused(self.run.stores_kv());
+        exhausted.into_iter().for_each(|paused| self.store(paused, true));
         Ok(Turn::Worked)
     }
 
@@ -357,6 +449,9 @@ impl Role for Generator {
     }
 
     fn fail(&mut self) {
+        for flight in std::mem::take(&mut self.flights).into_values() {
+            flight.ticket.discard(DropReason::ActorRestart);
+        }
         self.run.plane.wake();
     }
 }

@@ -81,12 +81,12 @@ impl State {
                 };
                 self.judged[answer.generator].push_back(Judged { answer: *answer, verdict, seconds });
             }
-            Work::Group(WholeGroup { key, attempt, generator, .. }) => {
+            Work::Group(WholeGroup { group, generator, .. }) => {
                 let grades = match outcome {
                     Some(Outcome::Group(grades)) => grades,
                     _ => Err(GradeError::TimedOut),
                 };
-                self.judged_groups[generator].push_back(JudgedGroup { key, attempt, grades });
+                self.judged_groups[generator].push_back(JudgedGroup { group, grades });
             }
         }
     }

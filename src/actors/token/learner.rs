@@ -1,8 +1,8 @@
-//! The learner's role in a token run: warms up, draws batches of groups, updates, publishes, evaluates, and decides
+//! The learner's role in a token run: warms up, takes batches of groups, updates, publishes, evaluates, and decides
 //! when the run is complete.
 //!
-//! It is the single consumer of the queue. A group leaves the ledger's buffer only here: consumed by an applied
-//! update, or dropped as stale or not finite; a dropped one gives its place back to the schedule. Batches are put in
+//! It takes whole batches, as the schedule forms them. What is in one leaves the ledger's buffer only here: consumed by
+//! an applied update, or dropped as not finite; a dropped one gives its places back to the schedule. Batches are put in
 //! the order of their problems, so that an update does not depend on which of them was finished first.
 
 mod balancer;
@@ -23,13 +23,12 @@ use super::run::TokenRun;
 use crate::actors::faults::{Fault, FaultKind};
 use crate::actors::interrupt::Interrupt;
 use crate::actors::parameter_bus::Published;
-use crate::actors::queue::QueueReceiver;
 use crate::actors::recorder::Recorder;
 use crate::actors::role::{Role, RoleError, Turn};
 use crate::codec::CheckpointStore;
 use crate::learner::LearnerError;
 use crate::learner::schedule::Progress;
-use crate::learner::token::{LearningRates, TokenLearner, TokenLearnerConfig, TokenOutcome};
+use crate::learner::token::{LearningRates, TokenLearner, TokenOutcome};
 use crate::telemetry::{SampleWriter, TokenRecord};
 use crate::trajectory::{DropReason, Group, Version};
 
@@ -39,10 +38,6 @@ pub struct TokenLearnerParts {
     pub run: Arc<TokenRun>,
     /// Parameters and optimiser.
     pub learner: TokenLearner,
-    /// Where experience comes from.
-    pub queue: QueueReceiver<ReadyGroup>,
-    /// Groups of a checkpoint, older than anything in the queue.
-    pub carried: VecDeque<ReadyGroup>,
     /// What is remembered of the run.
     pub journal: TokenJournal,
     /// Chooses how much work a step holds, where that is not set.
@@ -63,9 +58,8 @@ pub struct TokenLearnerParts {
 pub struct TokenLearnerRole {
     run: Arc<TokenRun>,
     learner: TokenLearner,
-    queue: QueueReceiver<ReadyGroup>,
-    carried: VecDeque<ReadyGroup>,
-    batch: Vec<ReadyGroup>,
+    /// The batch in hand.
+    batch: Option<Vec<ReadyGroup>>,
     journal: TokenJournal,
     balancer: Balancer,
     demonstrations: Demonstrations,
@@ -95,9 +89,7 @@ impl TokenLearnerRole {
         Self {
             run: parts.run,
             learner: parts.learner,
-            queue: parts.queue,
-            carried: parts.carried,
-            batch: Vec::new(),
+            batch: None,
             journal: parts.journal,
             balancer: parts.balancer,
             demonstrations: parts.demonstrations,
@@ -115,13 +107,13 @@ impl TokenLearnerRole {
         }
     }
 
-    /// Ends the queue and the records: waiting updates become a last line.
+    /// Ends the records: waiting updates become a last line.
     ///
     /// # Errors
     /// When a file cannot be written.
     pub fn finish(&mut self) -> Result<(), RoleError> {
-        // What stood in it is in the last checkpoint; its tickets book it as lost in the shutdown.
-        drop(self.queue.close());
+        // It is in the last checkpoint; its tickets book it as lost in the shutdown.
+        self.batch = None;
         self.recorder.finish().map_err(|error| RoleError::Files(error.to_string()))
     }
 
@@ -212,8 +204,8 @@ impl TokenLearnerRole {
 
     fn publish(&mut self) -> Result<(), RoleError> {
         // Old versions go first: with a large model there is no memory for one more than needed.
-        let lead = self.run.plane.lead();
-        let keep = if self.run.config.learner.check_every > 0 { lead as usize + 2 } else { 0 };
+        let oldest = self.run.plane.greatest_lag();
+        let keep = if self.run.config.learner.check_every > 0 { oldest as usize + 2 } else { 0 };
         self.versions.truncate(keep.saturating_sub(1));
         self.run.bus.publish(self.published().map_err(LearnerError::from)?);
         let latest = self.run.bus.latest();
@@ -224,38 +216,27 @@ impl TokenLearnerRole {
         Ok(())
     }
 
-    /// Draws groups until the batch is complete.
+    /// Takes a batch, unless there is one in hand.
     fn fill(&mut self, patience: Duration) -> bool {
-        let TokenLearnerConfig { prompts, max_lag, max_token_age, .. } = self.run.config.learner;
-        while self.batch.len() < prompts {
-            let since = Instant::now();
-            let drawn = match self.carried.pop_front() {
-                Some(group) => Some((group, Duration::ZERO)),
-                None => self.queue.take(patience),
-            };
-            self.record.starved_seconds += since.elapsed().as_secs_f64();
-            let Some((ready, waited)) = drawn else { return false };
-            let version = self.learner.version();
-            let oldest = ready.group.oldest_version().unwrap_or(version);
-            let newest = ready.group.newest_version().unwrap_or(version);
-            let beyond = |most: Option<u64>, of: Version| most.is_some_and(|most| version.lag_of(of) > most);
-            let refused = if beyond(max_lag, oldest) {
-                Some(DropReason::Stale)
-            } else {
-                beyond(max_token_age, newest).then_some(DropReason::Masked)
-            };
-            if let Some(reason) = refused {
-                ready.discard(reason);
-                self.run.plane.discarded(1);
-                continue;
-            }
-            self.run.metrics.queue.wait_seconds.observe(waited.as_secs_f64());
-            self.run.metrics.queue.lag_in_flight.observe(ready.queued_at.lag_of(oldest) as f64);
-            self.run.metrics.queue.lag_in_queue.observe(version.lag_of(ready.queued_at) as f64);
-            *self.record.queue_wait_seconds.get_or_insert_default() += waited.as_secs_f64() / prompts as f64;
-            self.batch.push(ready);
+        if self.batch.is_some() {
+            return true;
         }
-        self.batch.sort_by_key(|ready| (ready.group.epoch, ready.group.prompt));
+        let since = Instant::now();
+        let taken = self.run.plane.take_batch(patience);
+        self.record.starved_seconds += since.elapsed().as_secs_f64();
+        let Some(mut batch) = taken else { return false };
+        let (version, groups) = (self.learner.version(), batch.len() as f64);
+        for ready in &batch {
+            let oldest = ready.group.oldest_version().unwrap_or(version);
+            let waited = ready.ready_at.elapsed().as_secs_f64();
+            let metrics = &self.run.metrics.queue;
+            metrics.wait_seconds.observe(waited);
+            metrics.lag_in_flight.observe(ready.ready_under.lag_of(oldest) as f64);
+            metrics.lag_in_queue.observe(version.lag_of(ready.ready_under) as f64);
+            *self.record.queue_wait_seconds.get_or_insert_default() += waited / groups;
+        }
+        batch.sort_by_key(|ready| (ready.group.epoch, ready.group.prompt));
+        self.batch = Some(batch);
         true
     }
 
@@ -283,14 +264,14 @@ impl TokenLearnerRole {
     /// Learns from the complete batch.
     fn update(&mut self) -> Result<(), RoleError> {
         let since = Instant::now();
-        self.record.queue_depth = Some((self.carried.len() + self.run.queue_depth()) as f64);
+        self.record.queue_depth = Some(self.run.plane.ready_groups() as f64);
         self.journal.attempts += 1;
         if let Some(delay) = self.fault(FaultKind::SlowUpdate) {
             std::thread::sleep(delay);
         }
         let poison = self.fault(FaultKind::NanGradient).is_some();
         let rates = self.learning_rates();
-        let batch = std::mem::take(&mut self.batch);
+        let Some(batch) = self.batch.take() else { return Ok(()) };
         let answers = Self::answers_of(&batch);
         let before = self.learner.version();
         let groups: Vec<&Group> = batch.iter().map(|ready| &ready.group).collect();
@@ -320,7 +301,7 @@ impl TokenLearnerRole {
             }
             Ok(TokenOutcome::Abandoned) => {
                 // Nothing has changed; the batch is in the checkpoint that follows.
-                self.batch = batch;
+                self.batch = Some(batch);
                 self.journal.attempts -= 1;
                 return Ok(());
             }
@@ -337,9 +318,8 @@ impl TokenLearnerRole {
     }
 
     fn drop_batch(&mut self, batch: Vec<ReadyGroup>) {
-        let groups = batch.len();
         batch.into_iter().for_each(|ready| ready.discard(DropReason::NonFinite));
-        self.run.plane.discarded(groups);
+        self.run.plane.skipped();
     }
 
     fn stop_condition(&self) -> Option<String> {
@@ -376,7 +356,7 @@ impl Role for TokenLearnerRole {
             return Ok(Turn::Waiting);
         }
         self.update()?;
-        if self.batch.is_empty() {
+        if self.batch.is_none() {
             self.evaluate_if_due()?;
             self.report()?;
             self.complete = self.stop_condition();

@@ -66,7 +66,8 @@ impl Observer for TokenMonitor {
         for (generator, lag) in run.bus.lags(figures.version).enumerate() {
             run.metrics.generator(generator as u32).lag.set(lag);
         }
-        run.metrics.queue.depth.set(run.queue_depth() as u64);
+        let ready = run.plane.ready_groups() as u64;
+        run.metrics.queue.depth.set(ready);
         run.metrics.observe_ledger(&ledger);
         let stop = &run.config.stop;
         let wall_seconds = self.earlier_seconds + self.started.elapsed().as_secs_f64();
@@ -92,8 +93,8 @@ impl Observer for TokenMonitor {
             lag_mean: figures.lag_mean,
             running,
             waiting,
-            queue_depth: run.queue_depth() as u64,
-            queue_capacity: run.queue_capacity() as u64,
+            queue_depth: ready,
+            queue_capacity: run.metrics.queue.capacity.get(),
             fraction_done: fractions.into_iter().flatten().reduce(f64::max).map(|fraction| fraction.min(1.0)),
         };
         self.progress.update(&snapshot);

@@ -1,40 +1,45 @@
 //! The token workload's plane: which groups are in flight, who has them, and what becomes of them.
 //!
-//! Generators take groups and bring back graded trajectories; the learner draws whole groups from the queue and says
-//! what it did with them. Between them stands the pure [`Scheduler`]; this module carries out its commands. One lock
-//! guards it all; nothing that takes time happens under it but making a problem's prompt.
+//! The pure [`FlowScheduler`] decides; this module tells it what happened and carries out what it says ([`command`]).
+//! Generators take members, stop them on its word and bring back graded trajectories; complete groups wait here until
+//! they are a batch, which the learner takes whole. One lock guards it all; nothing that takes time happens under it
+//! but making a problem's prompt.
 //!
 //! Invariants:
-//! - How many answers a group is made of is settled when it is opened, and stays so over restarts and checkpoints.
-//! - A group enters the queue with all of its answers ended, exactly once; or it is dropped with a reason, and
-//!   the scheduler puts another in its place.
-//! - The queue has room for all that the scheduler lets run ahead, so that entering it never waits.
+//! - How many answers a group is made of is settled when it is launched, and stays so over restarts and checkpoints.
+//! - A member is in one place: nowhere yet, stopped and here, with one generator, or ended and here.
+//! - A group becomes ready with all of its answers ended, exactly once; or it is dropped with a reason, and the
+//!   scheduler puts another in its place.
+//! - The learner gets a batch only when nothing that was to stop for it is still being generated.
 //! - Groups that are dropped one after another without one that stays end the run with an error that says why.
 
+mod command;
 mod completion;
 mod open;
 mod records;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use open::Open;
+use open::{At, Open, Seat};
 pub use records::{
-    Complete, Ended, GroupCounts, GroupKey, Job, Member, OpenSnapshot, PlaneSnapshot, ReadyGroup, Tracked,
+    BegunMember, Complete, Ended, GroupCounts, GroupKey, Member, OpenSnapshot, Order, PlaneSnapshot,
+    ReadyGroup, SeatSnapshot, StandingGroup, Stored, Tracked,
 };
+pub use snapshot::Tickets;
 
-use super::efforts;
 use crate::actors::parameter_bus::Published;
-use crate::actors::queue::QueueSender;
-use crate::env::task::{PromptPosition, Prompts, Split, Task};
+use crate::env::task::{PromptPosition, Prompts, Task};
 use crate::learner::token::TokenLearnerConfig;
 use crate::learner::token::advantage::PassRates;
 use crate::policy::Tokenizer;
-use crate::schedule::{Command, Event, Scheduler};
-use crate::trajectory::{BufferedTicket, DropReason, Trajectory, Version};
+use crate::schedule::axes::{EngineLoad, RoundEnd, WeightPush};
+use crate::schedule::flow::{FlowEvent, FlowScheduler, FlowSettings, MemberId};
+use crate::trajectory::{DropReason, TrajectoryId, Version};
 
 /// Most groups a run gives up one after another, in batches, before it ends.
 const FRUITLESS_BATCHES: u64 = 16;
@@ -47,39 +52,67 @@ pub struct PlaneParts {
     pub tokenizer: Arc<Tokenizer>,
     /// What groups are made of, and what is learned from them.
     pub learner: TokenLearnerConfig,
-    /// Answers to each problem, until [`Plane::set_answers`] says otherwise.
-    pub answers: usize,
     /// Positions of the model's context.
     pub context: usize,
     /// Generators.
     pub generators: usize,
-    /// The learner's queue.
-    pub queue: QueueSender<ReadyGroup>,
+    /// Whether the run is a function of its settings alone, so that its schedule must not know the time.
+    pub serial: bool,
     /// The order of the problems.
     pub prompts: Prompts,
     /// The schedule.
-    pub scheduler: Scheduler,
+    pub scheduler: FlowScheduler,
     /// The initial policy, or that of a checkpoint with the older versions that are still generated with; the latest
     /// first.
     pub history: VecDeque<Arc<Published>>,
 }
 
 struct State {
-    scheduler: Scheduler,
+    scheduler: FlowScheduler,
+    /// What happened and is not dealt with.
+    events: VecDeque<FlowEvent>,
+    /// Whether commands are being carried out.
+    obeying: bool,
+    /// Answers that have ended, and what a checkpoint's clock showed.
+    answers: f64,
     prompts: Prompts,
-    open: BTreeMap<GroupKey, Open>,
-    /// Answers that groups are made of when they are opened now.
-    answers: usize,
-    /// Groups that wait for a generator, in order of their dispatch.
-    waiting: VecDeque<(GroupKey, Vec<Member>)>,
-    /// Groups that were ordered and have no problem yet.
-    ordered: u64,
+    /// Groups that have a problem and are not complete.
+    open: BTreeMap<u64, Open>,
+    ids: BTreeMap<GroupKey, u64>,
+    /// Members that wait for a generator, in the order in which they were let go; their groups may have no problem yet.
+    runnable: VecDeque<MemberId>,
+    /// Complete groups that are to be graded as a whole.
+    whole: VecDeque<u64>,
+    /// Complete groups that stay.
+    ready: BTreeMap<u64, ReadyGroup>,
+    /// The batch that the learner is to take.
+    batch: Option<Vec<ReadyGroup>>,
+    /// For each generator.
+    orders: Vec<VecDeque<Order>>,
+    /// Members that were told to stop and have not.
+    pausing: BTreeSet<MemberId>,
+    /// What each engine shows.
+    loads: Vec<EngineLoad>,
     history: VecDeque<Arc<Published>>,
     counts: GroupCounts,
     tracked: Tracked,
     fatal: Option<String>,
+    closed: bool,
     /// Counts changes, so that whoever looked before one does not wait for it.
     signals: u64,
+}
+
+/// The scheduler's clock. It goes on from where a checkpoint left it.
+enum Clock {
+    /// Seconds.
+    Wall {
+        /// When it was started.
+        since: Instant,
+        /// What it showed then.
+        base: f64,
+    },
+    /// A second for each answer that ends.
+    Answers,
 }
 
 /// See the module's documentation.
@@ -88,27 +121,39 @@ pub struct Plane {
     tokenizer: Arc<Tokenizer>,
     learner: TokenLearnerConfig,
     context: usize,
-    generators: usize,
-    queue: QueueSender<ReadyGroup>,
+    settings: FlowSettings,
     state: Mutex<State>,
     changed: Condvar,
+    clock: Clock,
 }
 
 impl Plane {
     /// A plane with nothing in flight.
     #[must_use]
     pub fn new(parts: PlaneParts) -> Self {
+        let base = parts.scheduler.now();
+        let clock = if parts.serial { Clock::Answers } else { Clock::Wall { since: Instant::now(), base } };
+        let settings = parts.scheduler.settings().clone();
         let state = State {
             scheduler: parts.scheduler,
+            events: VecDeque::new(),
+            obeying: false,
+            answers: base,
             prompts: parts.prompts,
             open: BTreeMap::new(),
-            answers: parts.answers,
-            waiting: VecDeque::new(),
-            ordered: 0,
+            ids: BTreeMap::new(),
+            runnable: VecDeque::new(),
+            whole: VecDeque::new(),
+            ready: BTreeMap::new(),
+            batch: None,
+            orders: vec![VecDeque::new(); parts.generators],
+            pausing: BTreeSet::new(),
+            loads: vec![EngineLoad::default(); parts.generators],
             history: parts.history,
             counts: GroupCounts::default(),
             tracked: Tracked::default(),
             fatal: None,
+            closed: false,
             signals: 0,
         };
         Self {
@@ -116,10 +161,10 @@ impl Plane {
             tokenizer: parts.tokenizer,
             learner: parts.learner,
             context: parts.context,
-            generators: parts.generators,
-            queue: parts.queue,
+            settings,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            clock,
         }
     }
 
@@ -127,21 +172,73 @@ impl Plane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The schedule.
+    #[must_use]
+    pub fn settings(&self) -> &FlowSettings {
+        &self.settings
+    }
+
     /// Generation begins: the initial policy, or that of a checkpoint, is ready.
     pub fn start(&self, latest: Arc<Published>) {
         let mut state = self.lock();
         state.history[0] = latest;
-        self.tell(&mut state, Event::Started);
+        self.tell(&mut state, FlowEvent::Started);
     }
 
     /// The learner published a version.
     pub fn published(&self, published: Arc<Published>) {
         let mut state = self.lock();
         state.history.push_front(published);
-        self.tell(&mut state, Event::Published);
+        self.tell(&mut state, FlowEvent::Published);
         // Versions that generators are told to load never go backwards.
         let oldest = Version(state.scheduler.loaded().unwrap_or_default());
         state.history.retain(|published| published.version >= oldest);
+    }
+
+    /// The learner made nothing of its batch.
+    pub fn skipped(&self) {
+        self.tell(&mut self.lock(), FlowEvent::Skipped);
+    }
+
+    /// The batch that is to be learned from, once everything that was to stop for it has; waits for it no longer than
+    /// `patience`.
+    #[must_use]
+    pub fn take_batch(&self, patience: Duration) -> Option<Vec<ReadyGroup>> {
+        let waits = |state: &mut State| state.batch.is_none() || !state.pausing.is_empty();
+        let state = self.changed.wait_timeout_while(self.lock(), patience, waits);
+        let (mut state, timeout) = state.unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out() { None } else { state.batch.take() }
+    }
+
+    /// Time has passed; for schedules that go by it.
+    pub fn tick(&self) {
+        if matches!(self.settings.push, WeightPush::Interval { .. }) {
+            self.tell(&mut self.lock(), FlowEvent::Tick);
+        }
+    }
+
+    /// What an engine shows; for schedules that go by it.
+    pub fn observe(&self, generator: usize, load: EngineLoad) {
+        if self.settings.admission.throttle.is_none() {
+            return;
+        }
+        let mut state = self.lock();
+        state.loads[generator] = load;
+        let all = state.loads.iter().fold(EngineLoad::default(), |all, load| EngineLoad {
+            active: all.active + load.active,
+            queued: all.queued + load.queued,
+            kv_use: all.kv_use.max(load.kv_use),
+            preemptions: all.preemptions + load.preemptions,
+        });
+        state.loads[generator].preemptions = 0;
+        self.tell(&mut state, FlowEvent::Load { load: all });
+    }
+
+    /// The spread of importance ratios that an update found; for schedules that go by it.
+    pub fn measured(&self, spread: f64) {
+        if matches!(self.settings.push, WeightPush::Adaptive { .. }) {
+            self.tell(&mut self.lock(), FlowEvent::Measured { spread });
+        }
     }
 
     /// Pass rates of the problems' sources, by which groups are judged now.
@@ -167,14 +264,6 @@ impl Plane {
         self.lock().history.iter().skip(1).cloned().collect()
     }
 
-    /// The learner threw a group of its queue away.
-    pub fn discarded(&self, groups: usize) {
-        let mut state = self.lock();
-        for _ in 0..groups {
-            self.tell(&mut state, Event::Discarded);
-        }
-    }
-
     /// The weights that generators are to use now.
     #[must_use]
     pub fn weights(&self) -> Option<Arc<Published>> {
@@ -183,52 +272,115 @@ impl Plane {
         state.history.iter().find(|published| published.version == version).cloned()
     }
 
-    /// A group for a generator, if one waits. With several generators each takes its share of what is there.
-    pub fn take(&self, generator: usize) -> Option<Job> {
-        let mut state = self.lock();
-        while state.waiting.is_empty() && state.ordered > 0 && state.fatal.is_none() {
-            state.ordered -= 1;
-            self.order(&mut state);
-        }
-        let (key, members) = state.waiting.pop_front()?;
-        let open = state.open.get_mut(&key)?;
-        open.owner = Some(generator);
-        Some(Job { key, members })
-    }
-
-    /// Groups that are opened from now on are made of so many answers; those that are open stay as they are.
-    pub fn set_answers(&self, answers: usize) {
-        self.lock().answers = answers;
-    }
-
-    /// How many batches generation may be ahead of learning.
+    /// What a generator is to do with members that it has, in order.
     #[must_use]
-    pub fn lead(&self) -> u64 {
-        self.lock().scheduler.lead()
+    pub fn orders(&self, generator: usize) -> VecDeque<Order> {
+        std::mem::take(&mut self.lock().orders[generator])
+    }
+
+    /// Members of one group for a generator, if any wait. With several generators each takes its share of what is
+    /// there.
+    #[must_use]
+    pub fn take(&self, generator: usize) -> Option<Vec<Member>> {
+        let mut state = self.lock();
+        let group = loop {
+            let group = state.runnable.front()?.group;
+            if state.fatal.is_some() {
+                return None;
+            }
+            if state.open.contains_key(&group) || self.open(&mut state, group) {
+                break group;
+            }
+        };
+        let State { open, runnable, scheduler, .. } = &mut *state;
+        let open = open.get_mut(&group)?;
+        let loaded = Version(scheduler.loaded().unwrap_or_default());
+        let keeps = |version: Version| self.settings.resume.keeps_kv(version != loaded);
+        let mut members = Vec::new();
+        while let Some(id) = runnable.front().filter(|id| id.group == group) {
+            members.extend(open.hand_out(id.member, generator, keeps));
+            runnable.pop_front();
+        }
+        if let RoundEnd::Budget { tokens } = self.settings.round_end {
+            for member in &mut members {
+                // What was stopped in the middle of a round has what was left of its budget.
+                let actions = member.trajectory.action_count();
+                let left = member.pause_at.filter(|most| *most > actions);
+                member.pause_at = Some(left.unwrap_or(actions + tokens as usize));
+            }
+        }
+        Some(members)
+    }
+
+    /// A complete group to be graded as a whole, if one waits for that.
+    #[must_use]
+    pub fn take_whole(&self, generator: usize) -> Option<Complete> {
+        let mut state = self.lock();
+        let State { whole, open, .. } = &mut *state;
+        let group = whole.pop_front()?;
+        let open = open.get_mut(&group)?;
+        open.grader = Some(generator);
+        let graded = open.ended().filter(|(_, ended)| ended.trajectory.reward.is_some());
+        let of_member = |(member, ended): (u32, &Ended)| {
+            (Arc::clone(&open.asked(member).problem), ended.trajectory.clone())
+        };
+        Some(Complete { group, problem: Arc::clone(&open.problem), graded: graded.map(of_member).collect() })
+    }
+
+    /// Groups that are launched from now on are made of so many answers; those that are in flight stay as they are.
+    pub fn set_answers(&self, answers: usize) {
+        self.tell(&mut self.lock(), FlowEvent::Members { members: answers as u32 });
+    }
+
+    /// How many versions back tokens of the learner's batches may be, where that is bounded.
+    #[must_use]
+    pub fn greatest_lag(&self) -> u64 {
+        self.settings.consume.max_head_lag.or(self.settings.admission.lead).unwrap_or(0)
     }
 
     /// Number of generators that share the work.
     #[must_use]
     pub fn generators(&self) -> usize {
-        self.generators
+        self.lock().orders.len()
     }
 
-    /// Nothing more comes: gives up what had ended of groups that are not complete, each member for its own reason.
+    /// Nothing more comes: gives up what waits here, each for its own reason.
     pub fn close(&self) {
-        self.lock().open.clear();
+        let mut state = self.lock();
+        state.closed = true;
+        state.open.clear();
+        state.ready.clear();
+        state.batch = None;
+        self.signal(&mut state);
     }
 
-    /// A generator lost all it had: its groups begin anew, with random draws of their own.
+    /// A generator lost all it had: those of its members that may be repeated begin anew, with random draws of their
+    /// own.
     pub fn lost(&self, generator: usize) {
         let mut state = self.lock();
-        let State { open, waiting, .. } = &mut *state;
-        for (key, open) in open.iter_mut().filter(|(_, open)| open.owner == Some(generator)) {
-            open.owner = None;
-            open.attempt += 1;
-            for (_, ended) in std::mem::take(&mut open.members) {
-                ended.ticket.discard(DropReason::ActorRestart);
+        state.orders[generator].clear();
+        let State { open, whole, .. } = &mut *state;
+        let mut lost = Vec::new();
+        for (&group, open) in open.iter_mut() {
+            if open.grader == Some(generator) {
+                open.grader = None;
+                whole.push_back(group);
             }
-            waiting.push_back((*key, open.members_to_come(*key)));
+            for (member, seat) in (0_u32..).zip(&mut open.seats) {
+                if matches!(seat.at, At::With(owner) if owner == generator) {
+                    seat.at = At::Fresh;
+                    lost.push((MemberId { group, member }, seat.told));
+                }
+            }
+        }
+        for (id, told) in lost {
+            state.pausing.remove(&id);
+            if told {
+                // For the schedule it has ended: only its grade is missing.
+                self.begin_anew(&mut state, id);
+            } else {
+                self.tell(&mut state, FlowEvent::Lost { id });
+            }
         }
         self.signal(&mut state);
     }
@@ -252,11 +404,11 @@ impl Plane {
         f64::from(epoch) + len.map_or(0.0, |len| f64::from(taken) / f64::from(len.max(1)))
     }
 
-    /// Groups that are not complete.
+    /// Complete groups that wait for the learner.
     #[must_use]
-    pub fn open_groups(&self) -> usize {
+    pub fn ready_groups(&self) -> usize {
         let state = self.lock();
-        state.open.len() + state.ordered as usize
+        state.ready.len() + state.batch.as_ref().map_or(0, Vec::len)
     }
 
     /// How often something changed so far; for [`Self::wait`].
@@ -284,111 +436,5 @@ impl Plane {
     fn signal(&self, state: &mut State) {
         state.signals += 1;
         self.changed.notify_all();
-    }
-
-    /// The plane at an update border, with what the generators show of the members that have begun; and how many
-    /// groups were ordered that have no problem yet.
-    #[must_use]
-    pub fn snapshot(&self, begun: &[Trajectory]) -> (PlaneSnapshot, u64) {
-        let state = self.lock();
-        let open = state.open.iter().map(|(&key, open)| {
-            let of_group = |t: &&Trajectory| (t.id.epoch, t.id.prompt) == key && t.id.attempt == open.attempt;
-            OpenSnapshot {
-                key,
-                attempt: open.attempt,
-                size: open.size,
-                ended: open.members.values().map(|ended| ended.trajectory.clone()).collect(),
-                begun: begun.iter().filter(of_group).cloned().collect(),
-            }
-        });
-        let snapshot = PlaneSnapshot {
-            scheduler: state.scheduler.clone(),
-            prompts: state.prompts.position(),
-            open: open.collect(),
-            tracked: state.tracked.clone(),
-        };
-        (snapshot, state.ordered)
-    }
-
-    /// Takes up what a checkpoint holds of the plane; `buffered` makes the ticket of a member that has ended.
-    ///
-    /// # Errors
-    /// When a problem is no longer there.
-    pub fn restore(
-        &self,
-        snapshots: Vec<OpenSnapshot>,
-        tracked: Tracked,
-        ordered: u64,
-        mut buffered: impl FnMut(&Trajectory) -> BufferedTicket,
-    ) -> Result<(), String> {
-        let mut state = self.lock();
-        state.ordered = ordered;
-        state.tracked = tracked;
-        for OpenSnapshot { key, attempt, size, ended, begun } in snapshots {
-            let problem = self.task.problem(Split::Train, key.1).map_err(|error| error.to_string())?;
-            let asked = efforts::asked(&problem, &self.learner.efforts, &self.tokenizer)
-                .map_err(|error| error.to_string())?;
-            let members = ended.into_iter().map(|trajectory| {
-                let ticket = buffered(&trajectory);
-                (trajectory.id.member, Ended { trajectory, ticket, error: None })
-            });
-            let members: BTreeMap<u16, Ended> = members.collect();
-            let open = Open { problem: Arc::new(problem), asked, members, owner: None, attempt, size };
-            let mut rest = open.members_to_come(key);
-            for member in &mut rest {
-                if let Some(begun) = begun.iter().find(|begun| begun.id == member.trajectory.id) {
-                    let prompt = Arc::clone(&member.trajectory.prompt);
-                    member.trajectory = Trajectory { prompt, ..begun.clone() };
-                    member.begun = true;
-                }
-            }
-            state.open.insert(key, open);
-            state.waiting.push_back((key, rest));
-        }
-        Ok(())
-    }
-
-    fn tell(&self, state: &mut State, event: Event) {
-        for command in state.scheduler.on(event) {
-            if let Command::Dispatch(groups) = command {
-                state.ordered += groups;
-            }
-        }
-        self.signal(state);
-    }
-
-    /// Makes the next problem into a waiting group.
-    fn order(&self, state: &mut State) {
-        let (epoch, prompt) = state.prompts.next();
-        let made = self.task.problem(Split::Train, prompt).map_err(|error| error.to_string());
-        let encoded = made.and_then(|problem| {
-            let asked = efforts::asked(&problem, &self.learner.efforts, &self.tokenizer)
-                .map_err(|error| error.to_string())?;
-            Ok((problem, asked))
-        });
-        let (problem, asked) = match encoded {
-            Ok(encoded) => encoded,
-            Err(why) => {
-                state.fatal.get_or_insert(format!("problem {prompt} of the task: {why}"));
-                return;
-            }
-        };
-        let unusable = |length: &usize| *length >= self.context || *length == 0;
-        if let Some(length) = asked.iter().map(|asked| asked.prompt.len()).find(unusable) {
-            state.counts.too_long += 1;
-            let why = format!(
-                "the prompt of problem {prompt} has {length} tokens, and the model's context {}",
-                self.context
-            );
-            tracing::warn!("{why}; the problem is left out");
-            return self
-                .given_up(state, &format!("{why}; shorten the prompts or take a model with more context"));
-        }
-        let key = (epoch, prompt);
-        let problem = Arc::new(problem);
-        let size = state.answers;
-        let open = Open { problem, asked, members: BTreeMap::new(), owner: None, attempt: 0, size };
-        state.waiting.push_back((key, open.members_to_come(key)));
-        state.open.insert(key, open);
     }
 }

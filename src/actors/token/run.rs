@@ -2,22 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use super::faults::TokenFaults;
 use super::generator::{Generator, GeneratorSnapshot};
 use super::grading::GradingPool;
-use super::plane::{Plane, ReadyGroup};
+use super::plane::Plane;
 use crate::actors::incidents::Incidents;
 use crate::actors::parameter_bus::{ParameterBus, Published};
-use crate::actors::queue::QueueSender;
 use crate::actors::role::RoleError;
 use crate::actors::stopwatch::Stopwatch;
 use crate::config::TokenConfig;
 use crate::env::task::Task;
-use crate::generate::{Stops, Weights};
+use crate::generate::{ResumeMode, Stops, Weights};
 use crate::policy::{Decoder, Tokenizer};
-use crate::schedule::{KvResume, ScheduleConfig};
 use crate::telemetry::TokenMetrics;
 use crate::trajectory::{Ledger, Version};
 
@@ -49,7 +46,6 @@ pub struct TokenRun {
     pub learner_busy: Stopwatch,
     /// Time the generators spent on steps of their engines, all together.
     pub generator_busy: Stopwatch,
-    queue: QueueSender<ReadyGroup>,
     incidents: Incidents,
     figures: Mutex<TokenFigures>,
     /// What each generator samples with: kept so that a version that was published anew is recognised.
@@ -97,8 +93,6 @@ pub struct TokenRunParts {
     pub grading: GradingPool,
     /// Instruments.
     pub metrics: Arc<TokenMetrics>,
-    /// The producers' end of the queue.
-    pub queue: QueueSender<ReadyGroup>,
 }
 
 impl TokenRun {
@@ -107,7 +101,6 @@ impl TokenRun {
     pub fn new(parts: TokenRunParts) -> Self {
         let faults = TokenFaults::new(&parts.config.faults);
         let generators = parts.plane.generators();
-        parts.metrics.queue.capacity.set(parts.queue.capacity() as u64);
         Self {
             config: parts.config,
             task: parts.task,
@@ -122,7 +115,6 @@ impl TokenRun {
             faults,
             learner_busy: Stopwatch::default(),
             generator_busy: Stopwatch::default(),
-            queue: parts.queue,
             incidents: Incidents::default(),
             figures: Mutex::default(),
             current: Mutex::new(vec![None; generators]),
@@ -137,19 +129,22 @@ impl TokenRun {
         self: &Arc<Self>,
         index: usize,
         incarnation: u32,
-        snapshot: Option<GeneratorSnapshot>,
         snapshots: flume::Sender<(usize, GeneratorSnapshot)>,
     ) -> Result<Generator, RoleError> {
-        Generator::new(Arc::clone(self), index, incarnation, snapshot, snapshots)
+        Generator::new(Arc::clone(self), index, incarnation, snapshots)
     }
 
-    /// What becomes of the KV cache when weights arrive.
+    /// What becomes of the KV cache of what is being generated when weights arrive.
     #[must_use]
-    pub fn resume_mode(&self) -> KvResume {
-        match &self.config.schedule {
-            ScheduleConfig::Async { resume, .. } if self.config.learner.forced_lag.is_none() => *resume,
-            _ => KvResume::Reprefill,
-        }
+    pub fn resume_mode(&self) -> ResumeMode {
+        let keeps = self.plane.settings().resume.keeps_kv(true);
+        if keeps { ResumeMode::KeepKv } else { ResumeMode::Reprefill }
+    }
+
+    /// Whether the KV cache of what is stopped is stored with it.
+    #[must_use]
+    pub fn stores_kv(&self) -> bool {
+        self.plane.settings().resume.stores_state()
     }
 
     /// A published version as a generator samples with it.
@@ -176,28 +171,6 @@ impl TokenRun {
     pub fn set_current(&self, generator: usize, published: &Arc<Published>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current[generator] = Some(Arc::clone(published));
-    }
-
-    /// Puts a group back into the queue after a checkpoint looked at it; hands it back when there is no room.
-    #[must_use]
-    pub fn put_back(&self, group: ReadyGroup) -> Option<ReadyGroup> {
-        use crate::actors::queue::Refused;
-        match self.queue.offer(group, Duration::ZERO) {
-            Ok(()) => None,
-            Err(Refused::Full(group) | Refused::Closed(group)) => Some(group),
-        }
-    }
-
-    /// Groups in the queue.
-    #[must_use]
-    pub fn queue_depth(&self) -> usize {
-        self.queue.depth()
-    }
-
-    /// Groups that the queue can hold.
-    #[must_use]
-    pub fn queue_capacity(&self) -> usize {
-        self.queue.capacity()
     }
 
     /// Counts a restart of an actor of this kind.

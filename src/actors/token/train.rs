@@ -58,16 +58,16 @@ pub fn train_tokens(
     }
 
     let interrupt = Interrupt::listen();
-    let Prepared { run, mut learner, generators } =
+    let Prepared { run, mut learner } =
         build(config, task, model, critic, &teachers, &metrics, &run_dir, options, &interrupt)?;
     let earlier_seconds = learner.wall_seconds();
     let progress = Progress::new(run.config.telemetry.progress);
     let mut monitor = TokenMonitor::new(Arc::clone(&run), progress, Arc::clone(&board), earlier_seconds);
     let (ending, role) = if options.serial {
-        let ending = run_token_serial(&run, &mut learner, generators, &interrupt, &mut monitor);
+        let ending = run_token_serial(&run, &mut learner, &interrupt, &mut monitor);
         (ending, Some(learner))
     } else {
-        let tree = token_tree(&run, generators);
+        let tree = token_tree(&run);
         run_tree(tree, learner, &interrupt, &mut monitor)
     };
     drop(monitor);

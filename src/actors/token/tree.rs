@@ -1,7 +1,7 @@
 //! The two ways to run the roles of a token run: on threads under supervision, or one after another on one thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::generator::{Generator, GeneratorSnapshot};
@@ -18,13 +18,14 @@ use crate::actors::supervisor::{ChildKind, ChildSpec};
 use crate::actors::threaded::{Ending, Observer, STACK, Tree};
 
 /// The generators under supervision.
-pub fn token_tree(run: &Arc<TokenRun>, snapshots: Vec<Option<GeneratorSnapshot>>) -> Tree<GeneratorSnapshot> {
-    let (sender, receiver) = flume::bounded(snapshots.len().max(1));
+#[must_use]
+pub fn token_tree(run: &Arc<TokenRun>) -> Tree<GeneratorSnapshot> {
+    let generators = run.plane.generators();
+    let (sender, receiver) = flume::bounded(generators.max(1));
     let (mut children, mut controls) = (Vec::new(), Vec::new());
-    for (index, snapshot) in snapshots.into_iter().enumerate() {
+    for index in 0..generators {
         let control = Arc::<Control>::default();
         controls.push(Arc::clone(&control));
-        let saved = Mutex::new(snapshot);
         let (run, sender) = (Arc::clone(run), sender.clone());
         let budget = Some(RestartBudget::new(run.config.supervision.clone()));
         let spec = ChildSpec {
@@ -35,9 +36,7 @@ pub fn token_tree(run: &Arc<TokenRun>, snapshots: Vec<Option<GeneratorSnapshot>>
             timeout: None,
             stack: STACK,
             life: Arc::new(move |incarnation, heartbeat, control| {
-                // Only the first life continues from the checkpoint.
-                let saved = saved.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let build = || run.generator(index, incarnation, saved, sender.clone());
+                let build = || run.generator(index, incarnation, sender.clone());
                 live(build, control, heartbeat)
             }),
         };
@@ -59,16 +58,15 @@ struct Seat {
 pub fn run_token_serial(
     run: &Arc<TokenRun>,
     learner: &mut TokenLearnerRole,
-    snapshots: Vec<Option<GeneratorSnapshot>>,
     interrupt: &Interrupt,
     monitor: &mut TokenMonitor,
 ) -> Ending {
     let outcome = (|| {
-        let mut seats = Vec::with_capacity(snapshots.len());
-        for (index, snapshot) in snapshots.into_iter().enumerate() {
+        let mut seats = Vec::new();
+        for index in 0..run.plane.generators() {
             let budget = RestartBudget::new(run.config.supervision.clone());
             let mut seat = Seat { index, incarnation: 0, generator: None, budget };
-            seat.build(run, snapshot)?;
+            seat.build(run)?;
             seats.push(seat);
         }
         rounds(run, learner, &mut seats, interrupt, monitor)
@@ -123,10 +121,10 @@ fn rounds(
 }
 
 impl Seat {
-    fn build(&mut self, run: &Arc<TokenRun>, snapshot: Option<GeneratorSnapshot>) -> Result<(), RoleError> {
+    fn build(&mut self, run: &Arc<TokenRun>) -> Result<(), RoleError> {
         // Snapshots are taken directly here; nobody listens on the channel.
         let (snapshots, _) = flume::bounded(1);
-        self.generator = Some(run.generator(self.index, self.incarnation, snapshot, snapshots)?);
+        self.generator = Some(run.generator(self.index, self.incarnation, snapshots)?);
         Ok(())
     }
 
@@ -134,7 +132,7 @@ impl Seat {
         loop {
             let attempt = catch_unwind(AssertUnwindSafe(|| -> Result<(), RoleError> {
                 if self.generator.is_none() {
-                    self.build(run, None)?;
+                    self.build(run)?;
                 }
                 if let Some(generator) = &mut self.generator {
                     generator.step(Duration::ZERO)?;
@@ -146,7 +144,9 @@ impl Seat {
                 Ok(Err(error)) => ExitStatus::Failed(error),
                 Err(payload) => ExitStatus::Panicked(panic_message(payload.as_ref())),
             };
-            self.generator = None;
+            if let Some(mut lost) = self.generator.take() {
+                lost.fail();
+            }
             if self.budget.on_failure(Duration::ZERO) == Decision::Escalate {
                 return Err(status);
             }

@@ -75,6 +75,16 @@ pub enum FlowEvent {
         /// Whether it stays.
         keep: bool,
     },
+    /// A group cannot be begun: its problem does not fit the model. Another takes its place.
+    Unusable {
+        /// Which.
+        group: u64,
+    },
+    /// Groups that are launched from now on have so many members, where their source does not say.
+    Members {
+        /// How many.
+        members: u32,
+    },
     /// The learner completed an update and published it.
     Published,
     /// The learner made nothing of its batch: an empty one, or one that left no finite update.

@@ -17,6 +17,8 @@ use crate::schedule::axes::{Dispatch, MixerState, RoundEnd, SourceConfig, Source
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowScheduler {
     pub(super) settings: FlowSettings,
+    /// Members of a group that is launched now, where its source does not say.
+    pub(super) members: u32,
     pub(super) sources: Vec<SourceConfig>,
     pub(super) started: bool,
     pub(super) version: u64,
@@ -39,6 +41,8 @@ pub struct FlowScheduler {
     pub(super) live: BTreeMap<u64, MemberId>,
     /// Stopped, in the order in which they go on.
     pub(super) paused: VecDeque<MemberId>,
+    /// Stopped by a restart in the middle of a round; they go on before anything else.
+    pub(super) stopped: Vec<MemberId>,
     /// Complete and accepted groups, as they became so.
     pub(super) ready: VecDeque<u64>,
     /// Whether these, or the version that learns, changed since a batch was looked for.
@@ -88,6 +92,7 @@ impl FlowScheduler {
             groups: BTreeMap::new(),
             live: BTreeMap::new(),
             paused: VecDeque::new(),
+            stopped: Vec::new(),
             ready: VecDeque::new(),
             ready_changed: false,
             buffer: VecDeque::new(),
@@ -103,6 +108,7 @@ impl FlowScheduler {
             lengths: RecentLengths::default(),
             ledger: FlowLedger::default(),
             now: 0.0,
+            members: settings.group_size,
             sources,
             settings,
         }
@@ -124,6 +130,25 @@ impl FlowScheduler {
     #[must_use]
     pub fn loaded(&self) -> Option<u64> {
         self.loaded
+    }
+
+    /// When the last event was, seconds.
+    #[must_use]
+    pub fn now(&self) -> f64 {
+        self.now
+    }
+
+    /// Source of a group and number of its members, while it is neither given up nor in the learner's hands.
+    #[must_use]
+    pub fn group(&self, id: u64) -> Option<(u32, u32)> {
+        self.groups.get(&id).map(|group| (group.source, group.members.len() as u32))
+    }
+
+    /// Whether a member is in flight: begun, or waiting to, and not ended.
+    #[must_use]
+    pub fn is_in_flight(&self, id: MemberId) -> bool {
+        let member = self.groups.get(&id.group).and_then(|group| group.members.get(id.member as usize));
+        member.is_some_and(|member| member.place != Place::Done)
     }
 
     /// Counts of groups that were admitted.
@@ -205,11 +230,17 @@ impl FlowScheduler {
         &self.mixer
     }
 
-    /// A run goes on from a checkpoint, where nothing is live: it starts anew with all it has.
+    /// A run is to go on from a checkpoint, where nothing is live: the round it was in goes on where it was.
     pub fn restart(&mut self) {
         self.started = false;
-        let mut out = Vec::new();
-        self.pause_all(&mut out);
+        self.next_turn = 0;
+        for id in std::mem::take(&mut self.live).into_values() {
+            let group = self.groups.get_mut(&id.group);
+            if let Some(member) = group.and_then(|group| group.members.get_mut(id.member as usize)) {
+                member.place = Place::Paused;
+                self.stopped.push(id);
+            }
+        }
     }
 
     /// Weights alone were recovered, at a version: nothing is in flight, and all before it counts as accepted.
@@ -232,6 +263,8 @@ impl FlowScheduler {
             FlowEvent::Exhausted { id } => self.stop_one(id, Place::Paused),
             FlowEvent::Lost { id } => self.lost(id, &mut out),
             FlowEvent::Graded { group, keep } => self.graded(group, keep, &mut out),
+            FlowEvent::Unusable { group } => self.give_up(group, DropCause::Rejected, &mut out),
+            FlowEvent::Members { members } => self.members = members,
             FlowEvent::Published => self.published(&mut out),
             FlowEvent::Skipped => self.skipped(),
             FlowEvent::Load { load } => self.observe(load, &mut out),
@@ -246,11 +279,12 @@ impl FlowScheduler {
 
     fn start_anew(&mut self, out: &mut Vec<FlowCommand>) {
         self.started = true;
-        // A batch that a checkpoint found in the learner's hands was given back before.
-        self.generating = self.learning.is_none() || !self.settings.takes_turns();
-        self.load_first(out);
-        if self.generating {
+        if self.next_group == 0 {
             self.begin_round();
+        }
+        self.load_first(out);
+        for id in std::mem::take(&mut self.stopped) {
+            self.go_on(id, out);
         }
     }
 
@@ -281,7 +315,10 @@ impl FlowScheduler {
         match member.place {
             Place::Live(turn) => drop(self.live.remove(&turn)),
             // It had ended before the pause reached it.
-            Place::Paused => self.paused.retain(|paused| *paused != id),
+            Place::Paused => {
+                self.paused.retain(|paused| *paused != id);
+                self.stopped.retain(|stopped| *stopped != id);
+            }
             // What it was before it was lost, or it ended before.
             Place::Restarting | Place::Done => return,
         }
@@ -365,7 +402,10 @@ impl FlowScheduler {
         for member in &group.members {
             match member.place {
                 Place::Live(turn) => drop(self.live.remove(&turn)),
-                Place::Paused | Place::Restarting => self.paused.retain(|paused| paused.group != id),
+                Place::Paused | Place::Restarting => {
+                    self.paused.retain(|paused| paused.group != id);
+                    self.stopped.retain(|stopped| stopped.group != id);
+                }
                 Place::Done => self.ledger.buffered -= 1,
             }
             if member.place != Place::Done {

@@ -103,8 +103,7 @@ impl FlowSettings {
         if self.sources.is_empty() { vec![of_one()] } else { self.sources.clone() }
     }
 
-    /// The point of this space that a schedule of `schedule.kind` is, for B groups a batch of G members each. It takes
-    /// the same decisions, event for event.
+    /// The point of this space that a schedule of `schedule.kind` is, for B groups a batch of G members each.
     #[must_use]
     pub fn of_kind(kind: &ScheduleConfig, batch: u64, group_size: u32, forced_lag: Option<u64>) -> Self {
         let plain = Self { batch, group_size, ..Self::default() };

@@ -26,21 +26,27 @@ impl FlowScheduler {
         let over_for_now = matches!(self.settings.round_end, RoundEnd::Budget { .. }) && !self.round.opening;
         while !over_for_now && self.live() < self.limit() {
             let Some(id) = self.paused.pop_front() else { return };
-            let begun = self.loaded.unwrap_or_default();
-            let turn = self.turn(id);
-            let group = self.groups.get_mut(&id.group);
-            let Some(member) = group.and_then(|group| group.members.get_mut(id.member as usize)) else {
-                continue;
-            };
-            if member.place == Place::Restarting {
-                self.carried -= u64::from(std::mem::take(&mut member.carried));
-                member.begun = begun;
-                out.push(FlowCommand::Restart { id });
-            } else {
-                out.push(FlowCommand::Resume { id });
-            }
-            member.place = Place::Live(turn);
+            self.go_on(id, out);
         }
+    }
+
+    /// A member that was stopped is live again.
+    pub(super) fn go_on(&mut self, id: MemberId, out: &mut Vec<FlowCommand>) {
+        let begun = self.loaded.unwrap_or_default();
+        let turn = self.turn(id);
+        let group = self.groups.get_mut(&id.group);
+        let Some(member) = group.and_then(|group| group.members.get_mut(id.member as usize)) else {
+            self.live.remove(&turn);
+            return;
+        };
+        if member.place == Place::Restarting {
+            self.carried -= u64::from(std::mem::take(&mut member.carried));
+            member.begun = begun;
+            out.push(FlowCommand::Restart { id });
+        } else {
+            out.push(FlowCommand::Resume { id });
+        }
+        member.place = Place::Live(turn);
     }
 
     fn turn(&mut self, id: MemberId) -> u64 {
@@ -121,7 +127,7 @@ impl FlowScheduler {
     }
 
     fn size_of(&self, source: u32) -> u32 {
-        self.sources[source as usize].group_size.unwrap_or(self.settings.group_size)
+        self.sources[source as usize].group_size.unwrap_or(self.members)
     }
 
     /// The source of the next group, taken from the order of sources.

@@ -47,6 +47,7 @@ fn ending(finish: Option<Finish>) -> &'static str {
         Some(Finish::Stop) => "ended",
         Some(Finish::Length) => "cut off: budget",
         Some(Finish::Context) => "cut off: context",
+        Some(Finish::Repetition) => "cut off: repetition",
         None => "unfinished",
     }
 }

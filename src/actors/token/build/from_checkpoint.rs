@@ -16,12 +16,12 @@ use crate::actors::token::critic::ValueFunction;
 use crate::actors::token::decoder_file::DecoderFile;
 use crate::actors::token::frozen;
 use crate::actors::token::language_model::LanguageModel;
+use crate::actors::token::plane::OpenSnapshot;
 use crate::actors::train_error::TrainError;
 use crate::codec::{self, CheckpointReader, CodecError, tensors_from_bytes};
 use crate::config::TokenConfig;
 use crate::learner::token::{Keep, TokenLearner, TokenLearnerConfig};
 use crate::policy::Parameters;
-use crate::schedule::SchedulerSettings;
 use crate::trajectory::{Amount, BufferedTicket, DropReason, Ledger, Trajectory, Version};
 
 /// A checkpoint's content.
@@ -89,9 +89,9 @@ fn check_trained(
 
 /// Groups of a checkpoint are learned from together with those to come, and so have to be made alike.
 fn check_group_sizes(config: &TokenLearnerConfig, state: &TokenRunState) -> Result<(), TrainError> {
+    let mut standing = state.plane.standing().map(|standing| standing.group.members.len());
     if config.keep == Keep::All {
-        let standing = state.queue.iter().map(|standing| standing.group.members.len());
-        let mut sizes = standing.chain(state.plane.open.iter().map(|open| open.size));
+        let mut sizes = standing.chain(state.plane.open.iter().map(|open| open.seats.len()));
         let now = config.group_size;
         if let Some(saved) = sizes.find(|&saved| saved != now) {
             let why = format!(
@@ -99,7 +99,7 @@ fn check_group_sizes(config: &TokenLearnerConfig, state: &TokenRunState) -> Resu
             );
             return Err(TrainError::Checkpoint(why));
         }
-    } else if state.queue.iter().any(|standing| standing.group.members.len() > 2) {
+    } else if standing.any(|members| members > 2) {
         let why = "the checkpoint was made with learner.keep = \"all\": take that, or begin a new run";
         return Err(TrainError::Checkpoint(why.into()));
     }
@@ -114,7 +114,7 @@ pub(super) fn resumed(
     checkpoint: TokenCheckpoint,
     run_dir: &Path,
 ) -> Result<(TokenLearner, TokenRunState), TrainError> {
-    let TokenCheckpoint { mut state, parameters, optimizer, reference, critic, older: _ } = checkpoint;
+    let TokenCheckpoint { state, parameters, optimizer, reference, critic, older: _ } = checkpoint;
     // Before reinforcement learning begins there may be none yet.
     let fits = match (config.learner.has_separate_critic(), state.journal.started) {
         (true, started) => critic.is_some() || !started,
@@ -129,11 +129,10 @@ pub(super) fn resumed(
     let all = parameters.into_iter().chain(frozen::read(run_dir)?).collect();
     let parameters = model.decoder.layout().adopt(all, &Device::Cpu).map_err(|error| misfit(&error))?;
     check_group_sizes(&config.learner, &state)?;
-    let batch = config.learner.prompts as u64;
-    let settings = SchedulerSettings::new(&config.schedule, batch, config.learner.forced_lag);
-    if state.plane.scheduler.settings() != &settings {
+    if state.plane.scheduler.settings() != &config.flow() {
         return Err(TrainError::Checkpoint(
-            "the checkpoint was made with another schedule, learner.prompts or learner.forced_lag".into(),
+            "the checkpoint was made with another schedule, learner.prompts, learner.max_lag or learner.forced_lag"
+                .into(),
         ));
     }
     let mut learner = new_learner(config, model, &parameters, state.learner.clone())?;
@@ -153,9 +152,6 @@ pub(super) fn resumed(
     if let Some(reference) = reference {
         let reference = learner.parameters().snapshot_with(reference).map_err(|error| misfit(&error))?;
         learner.set_reference(reference);
-    }
-    if state.journal.started {
-        state.plane.scheduler.restart();
     }
     Ok((learner, state))
 }
@@ -190,9 +186,10 @@ pub(super) fn write_off_lost(ledger: &Ledger, state: &TokenRunState) {
             steps: sum.steps + trajectory.tokens.len() as u64,
         })
     };
-    let live = sum(&mut state.plane.open.iter().flat_map(|open| &open.begun));
-    let ended = state.plane.open.iter().flat_map(|open| &open.ended);
-    let buffered = sum(&mut state.queue.iter().flat_map(|standing| &standing.group.members).chain(ended));
+    let open = &state.plane.open;
+    let live = sum(&mut open.iter().flat_map(OpenSnapshot::begun));
+    let standing = state.plane.standing().flat_map(|standing| &standing.group.members);
+    let buffered = sum(&mut standing.chain(open.iter().flat_map(OpenSnapshot::ended)));
     ledger.write_off(minus(state.ledger.live, live), minus(state.ledger.buffered, buffered));
 }
 

@@ -54,8 +54,7 @@ fn problem(answer: &str) -> Problem {
 fn group(index: u32, answer: &str) -> WholeGroup {
     let member = |reply: &str| (vec![reply.to_owned()], Finish::Stop, Reward::of(0.5));
     WholeGroup {
-        key: (0, index),
-        attempt: 3,
+        group: u64::from(index),
         problem: Arc::new(problem(answer)),
         answers: vec![member("a"), member("bb")],
         generator: 1,
@@ -95,7 +94,7 @@ fn a_group_comes_back_to_its_generator_with_one_grade_for_each_answer() {
         }
         assert!(pool.judged_groups(0).is_empty() && pool.judged(1).is_empty());
         let judged = pool.judged_groups(1);
-        assert_eq!((judged.len(), judged[0].key, judged[0].attempt), (1, (0, 7), 3));
+        assert_eq!((judged.len(), judged[0].group), (1, 7));
         assert_eq!(judged[0].grades, Ok(vec![Reward::of(1.5), Reward::of(3.5)]));
         assert!(pool.judged_groups(1).is_empty());
     }
@@ -114,7 +113,7 @@ fn a_grader_of_groups_that_is_silent_for_too_long_is_left_behind_and_not_heard()
     pool.submit_group(group(2, ""));
     woken.recv().unwrap();
     let judged = pool.judged_groups(1);
-    assert_eq!((judged.len(), judged[0].key), (1, (0, 2)));
+    assert_eq!((judged.len(), judged[0].group), (1, 2));
 }
 
 #[test]
@@ -146,5 +145,5 @@ fn what_a_lost_generator_submitted_is_forgotten() {
     pool.submit_group(group(3, ""));
     woken.recv().unwrap();
     let judged = pool.judged_groups(1);
-    assert_eq!((judged.len(), judged[0].key), (1, (0, 3)));
+    assert_eq!((judged.len(), judged[0].group), (1, 3));
 }

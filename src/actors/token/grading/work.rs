@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::actors::token::conversation::Conversation;
-use crate::actors::token::plane::GroupKey;
 use crate::env::task::{self, Completion, GradeError, GroupAnswer, Problem, Task, Turn};
 use crate::trajectory::{Finish, Reward, Trajectory};
 
@@ -22,9 +21,7 @@ pub struct Answer {
 #[derive(Debug, Clone)]
 pub struct WholeGroup {
     /// Which.
-    pub key: GroupKey,
-    /// How often it was begun anew.
-    pub attempt: u16,
+    pub group: u64,
     /// The problem.
     pub problem: Arc<Problem>,
     /// Turns, ending and grade of each member that was graded, in order.
@@ -37,9 +34,7 @@ pub struct WholeGroup {
 #[derive(Debug)]
 pub struct JudgedGroup {
     /// Which.
-    pub key: GroupKey,
-    /// How often it was begun anew.
-    pub attempt: u16,
+    pub group: u64,
     /// One grade for each answer, or why there is none.
     pub grades: Result<Vec<Reward>, GradeError>,
 }

@@ -8,7 +8,7 @@ use candle_core::Tensor;
 use super::TokenLearnerRole;
 use crate::actors::checkpoint::files;
 use crate::actors::role::{Learning, RoleError};
-use crate::actors::token::checkpoint::{StandingGroup, TOKEN_RUN_STATE, TokenRunState, files as own_files};
+use crate::actors::token::checkpoint::{TOKEN_RUN_STATE, TokenRunState, files as own_files};
 use crate::actors::token::critic;
 use crate::actors::token::generator::GeneratorSnapshot;
 use crate::codec;
@@ -22,23 +22,8 @@ impl Learning for TokenLearnerRole {
         let version = self.learner.version();
         let failed =
             |error: &dyn std::fmt::Display| RoleError::Files(format!("checkpoint {version}: {error}"));
-        let standing = self.queue.drain();
-        let waiting: Vec<StandingGroup> = self
-            .batch
-            .iter()
-            .chain(&self.carried)
-            .chain(&standing)
-            .map(|ready| StandingGroup { group: ready.group.clone(), others: ready.others.clone() })
-            .collect();
-        // Back where it stood, so that a checkpoint makes no room in the queue.
-        let displaced = standing.into_iter().filter_map(|ready| self.run.put_back(ready));
-        self.carried.extend(displaced);
-        let begun: Vec<_> = snapshots
-            .iter()
-            .flatten()
-            .flat_map(|snapshot| snapshot.begun.iter().map(|(trajectory, _)| trajectory.clone()))
-            .collect();
-        let (plane, ordered) = self.run.plane.snapshot(&begun);
+        let begun = snapshots.into_iter().flatten().flat_map(|snapshot| snapshot.begun).collect();
+        let plane = self.run.plane.snapshot(begun, self.batch.as_deref().unwrap_or_default());
         let older = self.run.plane.older_versions();
         let state = TokenRunState {
             older_versions: older.iter().map(|published| published.version).collect(),
@@ -48,9 +33,6 @@ impl Learning for TokenLearnerRole {
             samples: self.samples.position().map_err(|e| failed(&e))?,
             ledger: self.run.ledger.snapshot(),
             plane,
-            ordered,
-            generators: snapshots,
-            queue: waiting,
             balance: self.balancer.balance,
         };
         let tensors = |named: &[(String, Tensor)]| {

@@ -2,113 +2,100 @@
 //! or dropped. Whether a group says anything is judged by all of its answers; where only some are kept
 //! (`learner.keep`), the others are dropped for that reason before the group enters the queue.
 //!
-//! A group that waits for a grader of groups stays open with its generator: it is in a checkpoint like any other, and
-//! begins anew if the generator is lost. When such a grader fails, a rubric keeps the members' own grades: where those
+//! A group that waits for a grader of groups stays open: it is in a checkpoint like any other, and is graded by another
+//! generator if its own is lost. When such a grader fails, a rubric keeps the members' own grades: where those
 //! lack its scores, the plain advantages stay. Any other advantage has no use for half a grade, and the group is dropped
 //! as not graded. In neither case is anything taken for reward 0.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
-use super::open::Open;
-use super::records::{Complete, Ended, GroupKey, ReadyGroup};
+use super::open::At;
+use super::records::{Ended, ReadyGroup};
 use super::{FRUITLESS_BATCHES, Plane, State};
 use crate::env::task::GradeError;
 use crate::learner::token::{GroupRewards, Keep};
-use crate::schedule::Event;
+use crate::schedule::flow::FlowEvent;
 use crate::trajectory::{DropReason, Group, Reward, Trajectory, Version};
 
 impl Plane {
-    /// A member has ended. The group that it completes is handed back to be graded as a whole, or goes to the learner,
-    /// or is dropped.
-    #[must_use]
-    pub fn ended(&self, mut ended: Ended) -> Option<Complete> {
+    /// A member has ended and was graded, or could not be.
+    pub fn ended(&self, mut ended: Ended) {
+        self.sampled(&ended.trajectory);
         let mut state = self.lock();
         let id = ended.trajectory.id;
-        let key = (id.epoch, id.prompt);
         if ended.error.is_some() {
             state.counts.grading_errors += 1;
             ended.ticket = ended.ticket.useless(DropReason::GradingFailed);
         }
-        let Some(open) = state.open.get_mut(&key).filter(|open| open.attempt == id.attempt) else {
+        if state.closed {
+            // The end of a run: the ticket books it.
+            return;
+        }
+        let State { open, ids, .. } = &mut *state;
+        let group = ids.get(&(id.epoch, id.prompt)).copied();
+        let seat = group.and_then(|group| open.get_mut(&group)).and_then(|open| open.seat(id));
+        let (Some(group), Some(seat)) = (group, seat) else {
             // Of an attempt that was given up.
-            ended.ticket.discard(DropReason::ActorRestart);
-            return None;
+            return ended.ticket.discard(DropReason::ActorRestart);
         };
-        open.members.insert(id.member, ended);
-        self.settle(&mut state, key)
-    }
-
-    /// What follows when all members of a group have ended, as after a checkpoint that was taken at that moment.
-    #[must_use]
-    pub fn all_ended(&self, key: GroupKey) -> Option<Complete> {
-        self.settle(&mut self.lock(), key)
+        seat.at = At::Ended(Box::new(ended));
+        self.settle(&mut state, group);
+        self.signal(&mut state);
     }
 
     /// The grades of a group as a whole, or why there are none.
-    pub fn group_judged(&self, key: GroupKey, attempt: u16, grades: Result<Vec<Reward>, GradeError>) {
+    pub fn group_judged(&self, group: u64, grades: Result<Vec<Reward>, GradeError>) {
         let mut state = self.lock();
-        let whole = |open: &&mut Open| open.attempt == attempt && open.is_whole();
-        // Of an attempt that was given up, otherwise.
-        let Some(open) = state.open.get_mut(&key).filter(whole) else { return };
-        let graded = open.members.values_mut().filter(|ended| ended.trajectory.reward.is_some());
-        match grades {
-            Ok(grades) => {
-                graded.zip(grades).for_each(|(ended, grade)| ended.trajectory.reward = Some(grade));
-            }
-            Err(error) => {
-                let keep = self.learner.advantage.rubric().is_some();
-                tracing::warn!("group {}/{} was not graded as a whole: {error}", key.0, key.1);
-                if !keep {
-                    graded.for_each(|ended| ended.trajectory.reward = None);
-                }
-                state.counts.group_grading_errors += 1;
-            }
+        let State { open, counts, .. } = &mut *state;
+        let Some(open) = open.get_mut(&group).filter(|open| open.is_whole()) else { return };
+        if let Err(error) = &grades {
+            tracing::warn!("group {}/{} was not graded as a whole: {error}", open.key.0, open.key.1);
+            counts.group_grading_errors += 1;
         }
-        if let Some(open) = state.open.remove(&key) {
-            self.complete(&mut state, key, open);
+        if grades.is_ok() || self.learner.advantage.rubric().is_none() {
+            open.regrade(&grades.unwrap_or_default());
+        }
+        self.complete(&mut state, group);
+    }
+
+    /// What follows when all members of a group have ended and the schedule has it graded.
+    pub(super) fn settle(&self, state: &mut State, group: u64) {
+        let Some(open) = state.open.get(&group).filter(|open| open.due && open.is_whole()) else { return };
+        let any_graded = open.ended().any(|(_, ended)| ended.trajectory.reward.is_some());
+        if !(self.task.grades_groups() && any_graded) {
+            self.complete(state, group);
+        } else if open.grader.is_none() && !state.whole.contains(&group) {
+            state.whole.push_back(group);
         }
     }
 
-    fn settle(&self, state: &mut State, key: GroupKey) -> Option<Complete> {
-        let open = state.open.get(&key).filter(|open| open.is_whole())?;
-        let graded = open.members.iter().filter(|(_, ended)| ended.trajectory.reward.is_some());
-        let graded: Vec<_> = if self.task.grades_groups() { graded.collect() } else { Vec::new() };
-        if graded.is_empty() {
-            let open = state.open.remove(&key)?;
-            self.complete(state, key, open);
-            return None;
-        }
-        let of_member = |(&member, ended): (&u16, &Ended)| {
-            (Arc::clone(&open.asked(member).problem), ended.trajectory.clone())
-        };
-        Some(Complete {
-            key,
-            attempt: open.attempt,
-            problem: Arc::clone(&open.problem),
-            graded: graded.into_iter().map(of_member).collect(),
-        })
-    }
-
-    fn complete(&self, state: &mut State, key: GroupKey, open: Open) {
-        let error = open.members.values().find_map(|ended| ended.error.clone());
-        let (trajectories, tickets): (Vec<_>, Vec<_>) =
-            open.members.into_values().map(|ended| (ended.trajectory, ended.ticket)).unzip();
+    fn complete(&self, state: &mut State, id: u64) {
+        let Some(open) = state.open.remove(&id) else { return };
+        state.ids.remove(&open.key);
+        let ended = open.seats.into_iter().filter_map(|seat| match seat.at {
+            At::Ended(ended) => Some(*ended),
+            _ => None,
+        });
+        let ended: Vec<Ended> = ended.collect();
+        let error = ended.iter().find_map(|ended| ended.error.clone());
+        let (members, tickets) = ended.into_iter().map(|ended| (ended.trajectory, ended.ticket)).unzip();
         let group = Group {
-            epoch: key.0,
-            prompt: key.1,
-            source: Arc::clone(&open.problem.source),
+            epoch: open.key.0,
+            prompt: open.key.1,
+            source: std::sync::Arc::clone(&open.problem.source),
             budget: open.problem.budget(),
-            members: trajectories,
+            members,
         };
-        let version = Version(state.scheduler.admission().version());
-        let ready = ReadyGroup { group, tickets, others: Vec::new(), queued_at: version };
+        let version = Version(state.scheduler.version());
+        let ready =
+            ReadyGroup { group, tickets, others: Vec::new(), ready_under: version, ready_at: Instant::now() };
+        let rejected = FlowEvent::Graded { group: id, keep: false };
         let Some(last) = ready.group.rewards().into_iter().flatten().next() else {
             state.counts.ungraded += 1;
             ready.discard(DropReason::GradingFailed);
             let error = error.map_or_else(String::new, |error| format!(" (the last: {error})"));
-            return self
-                .given_up(state, &format!("no answer could be graded{error}; correct what grades them"));
+            let why = format!("no answer could be graded{error}; correct what grades them");
+            return self.given_up(state, rejected, &why);
         };
         match self.says_something(state, &ready.group, version) {
             Ok(true) => {}
@@ -119,7 +106,7 @@ impl Plane {
                     "every group's rewards were all alike (the last: {last}); make the task easier or the model \
                      better (a warm-up), sample more members a group, or set learner.drop_zero_variance = false"
                 );
-                return self.given_up(state, &why);
+                return self.given_up(state, rejected, &why);
             }
             Err(why) => {
                 ready.discard(DropReason::GradingFailed);
@@ -135,11 +122,12 @@ impl Plane {
             }
         };
         state.tracked.fruitless = 0;
-        if self.queue.offer(ready, Duration::ZERO).is_err() {
-            // Only when the queue is closed, at the end of a run; the tickets book the rest.
+        if state.closed {
+            // The end of a run: the tickets book the rest.
             return;
         }
-        self.tell(state, Event::Accepted);
+        state.ready.insert(id, ready);
+        self.tell(state, FlowEvent::Graded { group: id, keep: true });
     }
 
     /// What the learner gets of a group, all of whose answers have been looked at.
@@ -172,19 +160,21 @@ impl Plane {
         Ok(!(drops && compared.is_some_and(|compared| compared.zero_variance)))
     }
 
-    /// A group is dropped and another ordered in its place, unless that went on for too long. `why` says what to do.
-    pub(super) fn given_up(&self, state: &mut State, why: &str) {
+    /// A group is dropped and another launched in its place, unless that went on for too long. `event` says so to the
+    /// scheduler, `why` to the user, and what to do.
+    pub(super) fn given_up(&self, state: &mut State, event: FlowEvent, why: &str) {
         state.tracked.fruitless += 1;
-        let most = FRUITLESS_BATCHES * state.scheduler.admission().batch();
+        let batch = self.settings.batch;
+        let most = FRUITLESS_BATCHES * batch;
         if state.tracked.fruitless >= most {
             state.fatal.get_or_insert(format!("{most} groups in a row left nothing to learn from: {why}"));
             return;
         }
         // Where a whole batch was dropped there may be no update for long, and sources that are solved by now should
         // not be graded as if they were not.
-        if state.tracked.fruitless.is_multiple_of(state.scheduler.admission().batch()) {
+        if state.tracked.fruitless.is_multiple_of(batch) {
             self.fold(state);
         }
-        self.tell(state, Event::Rejected);
+        self.tell(state, event);
     }
 }

@@ -1,53 +1,140 @@
-//! A group that is not complete.
+//! A group that is not complete, and where each of its members is.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::records::{Ended, GroupKey, Member};
+use super::records::{Ended, GroupKey, Member, Stored};
 use crate::actors::token::efforts::Asked;
 use crate::env::task::Problem;
-use crate::trajectory::{Trajectory, TrajectoryId};
+use crate::trajectory::{Reward, Trajectory, TrajectoryId, Version};
+
+/// Where a member is.
+#[derive(Debug)]
+pub(super) enum At {
+    /// Nowhere: there is nothing of it.
+    Fresh,
+    /// Stopped, and here.
+    Stored(Box<Stored>),
+    /// With this generator.
+    With(usize),
+    /// Ended, and here.
+    Ended(Box<Ended>),
+}
+
+/// A member's place in its group.
+#[derive(Debug)]
+pub(super) struct Seat {
+    /// How often it was begun anew.
+    pub(super) attempt: u16,
+    pub(super) at: At,
+    /// Whether the scheduler knows that it has ended.
+    pub(super) told: bool,
+    /// Whether it goes on as soon as it is handed in.
+    pub(super) goes_on: bool,
+}
+
+impl Seat {
+    pub(super) fn fresh(attempt: u16) -> Self {
+        Self { attempt, at: At::Fresh, told: false, goes_on: false }
+    }
+
+    /// What there was of it is of no use any more.
+    pub(super) fn begin_anew(&mut self) -> At {
+        self.attempt = self.attempt.wrapping_add(1);
+        self.goes_on = false;
+        std::mem::replace(&mut self.at, At::Fresh)
+    }
+}
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Open {
+    /// Pass and index of the problem.
+    pub(super) key: GroupKey,
     /// The problem.
     pub(super) problem: Arc<Problem>,
     /// It as it is asked, at each effort.
     pub(super) asked: Vec<Asked>,
-    /// Members that have ended.
-    pub(super) members: BTreeMap<u16, Ended>,
-    /// Which generator has it; `None` while it waits for one.
-    pub(super) owner: Option<usize>,
-    /// How often it was begun anew.
-    pub(super) attempt: u16,
-    /// Answers that it is made of, since it was opened.
-    pub(super) size: usize,
+    /// One a member.
+    pub(super) seats: Vec<Seat>,
+    /// Whether the schedule has it graded: all members have ended.
+    pub(super) due: bool,
+    /// Whose grader has the group as a whole.
+    pub(super) grader: Option<usize>,
 }
 
 impl Open {
     /// The problem as a member is asked it.
-    pub(super) fn asked(&self, member: u16) -> &Asked {
-        &self.asked[usize::from(member) % self.asked.len()]
+    pub(super) fn asked(&self, member: u32) -> &Asked {
+        &self.asked[member as usize % self.asked.len()]
     }
 
-    /// Whether all of its members have ended.
+    /// The id of a member as it is now.
+    pub(super) fn id(&self, member: u32) -> TrajectoryId {
+        let attempt = self.seats.get(member as usize).map_or(0, |seat| seat.attempt);
+        TrajectoryId { epoch: self.key.0, prompt: self.key.1, member: member as u16, attempt }
+    }
+
+    /// The seat of a trajectory, if it is of the attempt that counts.
+    pub(super) fn seat(&mut self, id: TrajectoryId) -> Option<&mut Seat> {
+        self.seats.get_mut(usize::from(id.member)).filter(|seat| seat.attempt == id.attempt)
+    }
+
+    /// Whether all of its members have ended and are here.
     pub(super) fn is_whole(&self) -> bool {
-        self.members.len() == self.size
+        self.seats.iter().all(|seat| matches!(seat.at, At::Ended(_)))
     }
 
-    /// The members that have not ended, none of them begun.
-    pub(super) fn members_to_come(&self, key: GroupKey) -> Vec<Member> {
-        let to_come = (0..self.size as u16).filter(|member| !self.members.contains_key(member));
-        let member = |member| {
-            let id = TrajectoryId { epoch: key.0, prompt: key.1, member, attempt: self.attempt };
+    /// Members that have ended, those that were not graded included.
+    pub(super) fn ended(&self) -> impl Iterator<Item = (u32, &Ended)> {
+        (0_u32..).zip(&self.seats).filter_map(|(member, seat)| match &seat.at {
+            At::Ended(ended) => Some((member, &**ended)),
+            _ => None,
+        })
+    }
+
+    /// Gives members that were graded these grades instead, in order, and takes the grades of those that are left.
+    pub(super) fn regrade(&mut self, grades: &[Reward]) {
+        let mut grades = grades.iter().cloned();
+        for seat in &mut self.seats {
+            if let At::Ended(ended) = &mut seat.at
+                && ended.trajectory.reward.is_some()
+            {
+                ended.trajectory.reward = grades.next();
+            }
+        }
+    }
+
+    /// A member for a generator, which has it from now on; `None` where it is with one, or has ended. `keeps` says
+    /// whether keys and values that were saved under a version are used again.
+    pub(super) fn hand_out(
+        &mut self,
+        member: u32,
+        generator: usize,
+        keeps: impl Fn(Version) -> bool,
+    ) -> Option<Member> {
+        let id = self.id(member);
+        let (problem, prompt) = {
             let asked = self.asked(member);
-            Member {
-                problem: Arc::clone(&asked.problem),
-                trajectory: Trajectory::new(id, Arc::clone(&asked.prompt)),
-                begun: false,
+            (Arc::clone(&asked.problem), Arc::clone(&asked.prompt))
+        };
+        let seat = self.seats.get_mut(member as usize)?;
+        let (trajectory, ticket, kv, pause_at) = match std::mem::replace(&mut seat.at, At::With(generator)) {
+            At::Fresh => (Trajectory::new(id, prompt), None, None, None),
+            At::Stored(stored) => {
+                let Stored { trajectory, ticket, kv, pause_at } = *stored;
+                // The prompt is one for all members again after a checkpoint.
+                (
+                    Trajectory { prompt, ..trajectory },
+                    Some(ticket),
+                    kv.filter(|(_, version)| keeps(*version)).map(|(kv, _)| kv),
+                    pause_at,
+                )
+            }
+            other => {
+                seat.at = other;
+                return None;
             }
         };
-        to_come.map(member).collect()
+        Some(Member { problem, trajectory, ticket, kv, pause_at })
     }
 }

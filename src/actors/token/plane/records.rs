@@ -1,35 +1,77 @@
 //! What travels between plane, generators and learner, and what a checkpoint keeps of the plane.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use crate::env::task::{GradeError, Problem, PromptPosition};
+use crate::generate::SavedKv;
 use crate::learner::token::advantage::PassRates;
-use crate::schedule::Scheduler;
-use crate::trajectory::{BufferedTicket, DropReason, Group, Trajectory, Version};
+use crate::schedule::flow::FlowScheduler;
+use crate::trajectory::{BufferedTicket, DropReason, Group, LiveTicket, Trajectory, TrajectoryId, Version};
 
 /// A group by its problem.
 pub type GroupKey = (u32, u32);
 
-/// A group for a generator to sample.
-#[derive(Debug, Clone)]
-pub struct Job {
-    /// Pass and index of the problem.
-    pub key: GroupKey,
-    /// Members that are still to be generated; none when all have ended and the group waits for what comes then.
-    pub members: Vec<Member>,
-}
-
 /// A member that is still to be generated.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Member {
     /// The problem as it is asked.
     pub problem: Arc<Problem>,
     /// What there is of it.
     pub trajectory: Trajectory,
-    /// Whether an earlier session of a resumed run had it in hand: the ledger knows of it already.
-    pub begun: bool,
+    /// Its place in the ledger, when it was begun before.
+    pub ticket: Option<LiveTicket>,
+    /// Keys and values that it was stopped with, where they may be used again.
+    pub kv: Option<SavedKv>,
+    /// Actions at which it stops by itself until the next round.
+    pub pause_at: Option<usize>,
+}
+
+/// A member that was stopped, while no generator has it: a handle with which any of them can go on.
+#[derive(Debug)]
+pub struct Stored {
+    /// What there is of it, routing included.
+    pub trajectory: Trajectory,
+    /// Its place in the ledger.
+    pub ticket: LiveTicket,
+    /// Its keys and values, and the version that was loaded when they were saved.
+    pub kv: Option<(SavedKv, Version)>,
+    /// Actions at which it was to stop by itself.
+    pub pause_at: Option<usize>,
+}
+
+/// A member as a generator shows it, or a checkpoint keeps it, while it goes on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BegunMember {
+    /// What there is of it.
+    pub trajectory: Trajectory,
+    /// Its keys and values where they are kept, and the version that was loaded then.
+    pub kv: Option<(SavedKv, Version)>,
+    /// Actions at which it is to stop by itself.
+    pub pause_at: Option<usize>,
+}
+
+/// What a generator is to do with a member that it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Stop it at its next token and hand it in.
+    Pause(TrajectoryId),
+    /// It was to stop, but goes on after all.
+    Continue(TrajectoryId),
+    /// Give it up.
+    Abort(TrajectoryId, DropReason),
+}
+
+impl Order {
+    /// Whom it concerns.
+    #[must_use]
+    pub fn id(self) -> TrajectoryId {
+        match self {
+            Self::Pause(id) | Self::Continue(id) | Self::Abort(id, _) => id,
+        }
+    }
 }
 
 /// A member that has ended and was graded, or could not be.
@@ -46,10 +88,8 @@ pub struct Ended {
 /// A group whose members have all ended, to be graded as a whole.
 #[derive(Debug, Clone)]
 pub struct Complete {
-    /// Pass and index of the problem.
-    pub key: GroupKey,
-    /// How often it was begun anew.
-    pub attempt: u16,
+    /// Its number.
+    pub group: u64,
     /// The problem.
     pub problem: Arc<Problem>,
     /// The members that were graded, each with the problem as it was asked.
@@ -65,8 +105,10 @@ pub struct ReadyGroup {
     pub tickets: Vec<BufferedTicket>,
     /// Rewards of the answers to the same problem that were not kept (`learner.keep`); `None` where grading failed.
     pub others: Vec<Option<f64>>,
-    /// Version that was current when it entered the queue.
-    pub queued_at: Version,
+    /// Version that was current when it became ready.
+    pub ready_under: Version,
+    /// When that was.
+    pub ready_at: Instant,
 }
 
 impl ReadyGroup {
@@ -84,7 +126,7 @@ impl ReadyGroup {
     /// Keeps some of the members, by their places in ascending order; the others are dropped.
     #[must_use]
     pub fn keep(self, kept: &[usize]) -> Self {
-        let Self { group, tickets, mut others, queued_at } = self;
+        let Self { group, tickets, mut others, ready_under, ready_at } = self;
         let Group { members, .. } = group;
         let mut group = Group { members: Vec::with_capacity(kept.len()), ..group };
         let mut own = Vec::with_capacity(kept.len());
@@ -97,12 +139,18 @@ impl ReadyGroup {
                 ticket.discard(DropReason::NotKept);
             }
         }
-        Self { group, tickets: own, others, queued_at }
+        Self { group, tickets: own, others, ready_under, ready_at }
     }
 
     /// Books all members as dropped.
     pub fn discard(self, reason: DropReason) {
         self.tickets.into_iter().for_each(|ticket| ticket.discard(reason));
+    }
+
+    /// As a checkpoint keeps it.
+    #[must_use]
+    pub fn standing(&self) -> StandingGroup {
+        StandingGroup { group: self.group.clone(), others: self.others.clone() }
     }
 }
 
@@ -121,32 +169,80 @@ pub struct GroupCounts {
     pub group_grading_errors: u64,
 }
 
+/// A group that waits for the learner, in a checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StandingGroup {
+    /// The group, as it is learned from.
+    pub group: Group,
+    /// Rewards of the answers that were not kept; `None` where grading failed.
+    pub others: Vec<Option<f64>>,
+}
+
+/// A member in a checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum SeatSnapshot {
+    /// There is nothing of it.
+    Fresh,
+    /// Begun and not graded.
+    Begun(BegunMember),
+    /// Ended; without a reward, its grading failed.
+    Ended(Trajectory),
+}
+
 /// One open group in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenSnapshot {
+    /// Its number.
+    pub group: u64,
     /// Pass and index of its problem.
     pub key: GroupKey,
-    /// How often it was begun anew.
-    pub attempt: u16,
-    /// Answers that it is made of.
-    pub size: usize,
-    /// Members that have ended, with the message of a failed grading.
-    pub ended: Vec<Trajectory>,
-    /// Members that have begun; filled in from the generators' snapshots.
-    pub begun: Vec<Trajectory>,
+    /// Whether the schedule has it graded.
+    pub due: bool,
+    /// Its members, each with how often it was begun anew.
+    pub seats: Vec<(u16, SeatSnapshot)>,
+}
+
+impl OpenSnapshot {
+    /// Trajectories that had begun and were not graded.
+    pub fn begun(&self) -> impl Iterator<Item = &Trajectory> {
+        self.seats.iter().filter_map(|(_, seat)| match seat {
+            SeatSnapshot::Begun(begun) => Some(&begun.trajectory),
+            _ => None,
+        })
+    }
+
+    /// Trajectories that had ended.
+    pub fn ended(&self) -> impl Iterator<Item = &Trajectory> {
+        self.seats.iter().filter_map(|(_, seat)| match seat {
+            SeatSnapshot::Ended(trajectory) => Some(trajectory),
+            _ => None,
+        })
+    }
 }
 
 /// The plane in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlaneSnapshot {
-    /// The schedule.
-    pub scheduler: Scheduler,
+    /// The schedule. As text, since its settings name their variants.
+    #[serde(with = "crate::codec::as_json")]
+    pub scheduler: FlowScheduler,
     /// The next problem.
     pub prompts: PromptPosition,
     /// Groups that are not complete.
     pub open: Vec<OpenSnapshot>,
+    /// Complete groups that stay, by number.
+    pub ready: Vec<(u64, StandingGroup)>,
+    /// The batch that the learner has.
+    pub batch: Vec<StandingGroup>,
     /// What is remembered of groups that were graded.
     pub tracked: Tracked,
+}
+
+impl PlaneSnapshot {
+    /// Groups that are complete and not learned from.
+    pub fn standing(&self) -> impl Iterator<Item = &StandingGroup> {
+        self.ready.iter().map(|(_, group)| group).chain(&self.batch)
+    }
 }
 
 /// What the plane remembers of groups that were graded.

@@ -1,7 +1,7 @@
 //! Random event sequences: whatever happens, in whatever order, the invariants hold.
 
-mod equivalence;
 mod invariants;
+mod kinds;
 mod systems;
 mod world;
 
