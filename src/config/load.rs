@@ -96,6 +96,11 @@ impl Source {
         &self.document
     }
 
+    /// Takes other values; those that were written keep their places.
+    pub(super) fn replace_document(&mut self, document: Table) {
+        self.document = document;
+    }
+
     /// Reads the document as a `T`.
     ///
     /// Where a table may be one of several variants and does not say which, it is the one that `T::default()` has

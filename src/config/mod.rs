@@ -16,6 +16,7 @@ mod sample;
 mod schema;
 mod stop;
 pub mod suggest;
+mod system;
 mod teacher_check;
 mod token;
 mod token_check;
@@ -173,12 +174,22 @@ impl StopConfig {
     }
 }
 
+/// Published systems that a control run can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ControlSystem {
+    /// Actors that copy weights between unrolls, a bounded queue, V-trace: what a control run does in any case.
+    Impala,
+}
+
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Seed of everything random.
     pub seed: u64,
+    /// The system that the run is of, for the record.
+    pub system: Option<ControlSystem>,
     /// The environment.
     pub env: EnvConfig,
     /// The network.

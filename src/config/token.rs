@@ -140,6 +140,9 @@ pub struct TokenStopConfig {
 pub struct TokenConfig {
     /// Seed of everything random.
     pub seed: u64,
+    /// Published system whose schedule, sizes, objective and advantage hold where nothing else is set; `forebay systems`
+    /// lists them.
+    pub system: Option<String>,
     /// The task.
     pub task: TaskConfig,
     /// The language model.

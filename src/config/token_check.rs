@@ -222,7 +222,7 @@ impl TokenConfig {
                 "every batch is one update late, so all would be dropped",
             ));
         }
-        Ok(())
+        self.check_flow()
     }
 
     /// The task that is configured, with its reward model if there is one.

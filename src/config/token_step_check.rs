@@ -5,7 +5,7 @@ use super::TokenConfig;
 use super::check::{Contradiction, refuse};
 use crate::learner::token::advantage::TokenAdvantageConfig;
 use crate::learner::token::{Compare, Keep};
-use crate::schedule::{Automatic, ScheduleConfig};
+use crate::schedule::Automatic;
 
 /// Most passes over a batch that are chosen: more of them learn little and leave the sampling policy far behind.
 const MOST_EPOCHS: usize = 3;
@@ -113,7 +113,7 @@ impl TokenConfig {
         if learner.auto.is_empty() {
             return Ok(());
         }
-        if self.schedule == ScheduleConfig::Sync && learner.forced_lag.unwrap_or(0) == 0 {
+        if self.flow()?.takes_turns() && learner.forced_lag.unwrap_or(0) == 0 {
             return Err(refuse(
                 &["learner.auto", "schedule.kind"],
                 "generation and learning take turns, so that neither has time to spare; take `one_step` or `async`, \

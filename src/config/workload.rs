@@ -1,6 +1,8 @@
 //! Which workload a configuration is of: the tables that it has say so.
 
-use super::{Config, ConfigError, Source, TokenConfig};
+use toml::Value;
+
+use super::{Config, ConfigError, Source, TokenConfig, system};
 
 /// Tables that only a control run has.
 const CONTROL: [&str; 6] = ["env", "policy", "rollout", "inference", "queue", "devices"];
@@ -22,6 +24,8 @@ impl RunConfig {
     /// # Errors
     /// The first fault with its place; when tables of both workloads are there.
     pub fn read(source: &Source) -> Result<Self, ConfigError> {
+        // The one system of control runs chooses what these do anyway.
+        let of_control = source.document().get(system::FIELD).and_then(Value::as_str) == Some("impala");
         let first =
             |names: [&'static str; 6]| names.into_iter().find(|name| source.document().contains_key(*name));
         match (first(CONTROL), first(TOKEN)) {
@@ -30,9 +34,18 @@ impl RunConfig {
                     "the one belongs to control runs, the other to token runs; a run is of one workload";
                 Err(source.error(&[control, token], why))
             }
-            (None, Some(_)) => Ok(Self::Token(Box::new(source.read()?))),
+            (None, None) if source.document().contains_key(system::FIELD) && !of_control => {
+                Self::token(source)
+            }
+            (None, Some(_)) => Self::token(source),
             (_, None) => Ok(Self::Control(Box::new(source.read()?))),
         }
+    }
+
+    fn token(source: &Source) -> Result<Self, ConfigError> {
+        let mut source = source.clone();
+        system::expand(&mut source)?;
+        Ok(Self::Token(Box::new(source.read()?)))
     }
 }
 

@@ -35,7 +35,17 @@ pub enum ScheduleConfig {
         #[serde(default)]
         resume: KvResume,
     },
+    /// Any point of the space of schedules, axis by axis; what is not said is as in the synchronous one. `system` fills
+    /// this in.
+    Axes(AxesTable),
 }
+
+/// Axes that are not as in the synchronous schedule, as they are written below `schedule`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct AxesTable(
+    #[schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")] pub toml::Table,
+);
 
 fn default_lead() -> u64 {
     2

@@ -17,5 +17,5 @@ pub mod systems;
 pub use admission::Admission;
 pub use balance::{Automatic, Balance, Bounds, MARGIN, Work};
 pub use check::{ScheduleContext, ScheduleContradiction};
-pub use config::{KvResume, ScheduleConfig};
+pub use config::{AxesTable, KvResume, ScheduleConfig};
 pub use lags::Lags;

@@ -226,7 +226,7 @@ fn fresh(
         older_versions: Vec::new(),
         ledger: Ledger::default().snapshot(),
         plane: PlaneSnapshot {
-            scheduler: FlowScheduler::new(config.flow()),
+            scheduler: FlowScheduler::new(config.flow()?),
             prompts: prompts.position(),
             open: Vec::new(),
             ready: Vec::new(),

@@ -103,7 +103,8 @@ impl FlowSettings {
         if self.sources.is_empty() { vec![of_one()] } else { self.sources.clone() }
     }
 
-    /// The point of this space that a schedule of `schedule.kind` is, for B groups a batch of G members each.
+    /// The point of this space that a schedule of `schedule.kind` is, for B groups a batch of G members each. Axes have
+    /// to be laid over it.
     #[must_use]
     pub fn of_kind(kind: &ScheduleConfig, batch: u64, group_size: u32, forced_lag: Option<u64>) -> Self {
         let plain = Self { batch, group_size, ..Self::default() };
@@ -115,7 +116,7 @@ impl FlowSettings {
         };
         match (kind, forced_lag) {
             (_, Some(lag)) => decoupled(lag, WeightPush::Behind { lag }),
-            (ScheduleConfig::Sync, None) => plain,
+            (ScheduleConfig::Sync | ScheduleConfig::Axes(_), None) => plain,
             (ScheduleConfig::OneStep, None) => decoupled(1, WeightPush::Boundary),
             (ScheduleConfig::Async { lead, max_groups, resume }, None) => {
                 let streaming = Self {

@@ -17,6 +17,10 @@ pub(super) const SYSTEM: System = System {
     advantage: "group, standardised",
     aggregation: "token_mean",
     gamma: 1.0,
+    learner: r#"
+advantage = { kind = "grpo" }
+loss = { objective = { kind = "grpo" }, aggregation = "token_mean" }
+"#,
     reading: "groups that complete after the N-th wait in the buffer, where published code drops some; old tokens are learned from",
     schedule,
     sizes: (32, 8),

@@ -19,6 +19,10 @@ pub(super) const SYSTEM: System = System {
     advantage: "group, standardised",
     aggregation: "token_mean",
     gamma: 1.0,
+    learner: r#"
+advantage = { kind = "grpo" }
+loss = { objective = { kind = "decoupled_ppo" } }
+"#,
     reading: "N counts submissions; η = 4 of the 2 to 8 in use; the oldest complete groups first, and a head lag above 2 η is dropped",
     schedule,
     sizes: (32, 8),

@@ -19,6 +19,10 @@ pub(super) const SYSTEM: System = System {
     advantage: "group mean",
     aggregation: "token_mean",
     gamma: 1.0,
+    learner: r#"
+advantage = { kind = "mean_baseline" }
+loss = { objective = { kind = "ppo" } }
+"#,
     reading: "no threshold is public: C is four batches, ρ = 0.5, tokens more than 4 updates old are masked, groups below the lower \
               quartile of lengths are dropped for 5 updates",
     schedule,

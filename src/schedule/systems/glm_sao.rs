@@ -18,6 +18,10 @@ pub(super) const SYSTEM: System = System {
     advantage: "skip_observation_gae",
     aggregation: "token_mean",
     gamma: 1.0,
+    learner: r#"
+advantage = { kind = "skip_observation_gae" }
+loss = { objective = { kind = "dis" } }
+"#,
     reading: "K = 2 and τ = 8; the pool is two batches, the buffer one; resuming computes the prefix again; the closed interval",
     schedule,
     sizes: (128, 1),

@@ -16,6 +16,7 @@ pub(super) const SYSTEM: System = System {
     advantage: "v-trace",
     aggregation: "sum",
     gamma: 0.99,
+    learner: "",
     reading: "the queue holds one batch; two actors for every unroll of a batch",
     schedule,
     sizes: (32, 1),

@@ -18,6 +18,10 @@ pub(super) const SYSTEM: System = System {
     advantage: "group mean",
     aggregation: "group_mean",
     gamma: 1.0,
+    learner: r#"
+advantage = { kind = "mean_baseline" }
+loss = { objective = { kind = "k15" } }
+"#,
     reading: "C is a quarter of the longest answer (8192 of 32k); 8 answers a prompt; resuming computes the prefix again; \
               old tokens are masked, with the token form of the loss; the repetition rule",
     schedule,

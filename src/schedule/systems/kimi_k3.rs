@@ -19,6 +19,10 @@ pub(super) const SYSTEM: System = System {
     advantage: "group mean",
     aggregation: "prompt_mean",
     gamma: 1.0,
+    learner: r#"
+advantage = { kind = "mean_baseline" }
+loss = { objective = { kind = "k3" }, aggregation = "prompt_mean" }
+"#,
     reading: "λ = 0.8; at least one complete group ends a round; KV is kept across versions; the throttle's rule",
     schedule,
     sizes: (32, 8),

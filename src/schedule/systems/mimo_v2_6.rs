@@ -18,6 +18,10 @@ pub(super) const SYSTEM: System = System {
     advantage: "group mean after rubric scores",
     aggregation: "prompt_mean",
     gamma: 1.0,
+    learner: r#"
+advantage = { kind = "mean_baseline" }
+loss = { objective = { kind = "four_bound" }, aggregation = "prompt_mean" }
+"#,
     reading: "devices in common; the lag is that of the oldest token; the pool is two batches; quotas hold strictly",
     schedule,
     sizes: (98, 16),

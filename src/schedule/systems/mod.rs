@@ -10,11 +10,13 @@ mod glm_sao;
 mod impala;
 mod kimi_k1_5;
 mod kimi_k3;
+mod layer;
 mod mimo_v2_6;
 mod one_step;
 mod sync;
 
 use super::flow::FlowSettings;
+pub use layer::lay_over;
 
 /// A system: its schedule, and what it learns by.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +35,8 @@ pub struct System {
     pub aggregation: &'static str,
     /// Its discount (γ).
     pub gamma: f64,
+    /// The same as settings of a token run, below `learner`; empty for what is none.
+    pub learner: &'static str,
     /// What its description leaves open and this crate decided.
     pub reading: &'static str,
     /// Its schedule with B groups a batch of G members each.

@@ -16,6 +16,9 @@ pub(super) const SYSTEM: System = System {
     advantage: "group pairs (best against worst)",
     aggregation: "seq_mean",
     gamma: 1.0,
+    learner: r#"
+loss = { objective = { kind = "online_dpo" } }
+"#,
     reading: "ties are dropped and replaced; one update a batch",
     schedule,
     sizes: (64, 2),

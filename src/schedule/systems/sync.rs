@@ -14,6 +14,10 @@ pub(super) const SYSTEM: System = System {
     advantage: "group, standardised",
     aggregation: "token_mean",
     gamma: 1.0,
+    learner: r#"
+advantage = { kind = "grpo" }
+loss = { objective = { kind = "grpo" }, aggregation = "token_mean" }
+"#,
     reading: "a group that is dropped is replaced within the batch",
     schedule,
     sizes: (32, 8),

@@ -129,7 +129,7 @@ pub(super) fn resumed(
     let all = parameters.into_iter().chain(frozen::read(run_dir)?).collect();
     let parameters = model.decoder.layout().adopt(all, &Device::Cpu).map_err(|error| misfit(&error))?;
     check_group_sizes(&config.learner, &state)?;
-    if state.plane.scheduler.settings() != &config.flow() {
+    if state.plane.scheduler.settings() != &config.flow()? {
         return Err(TrainError::Checkpoint(
             "the checkpoint was made with another schedule, learner.prompts, learner.max_lag or learner.forced_lag"
                 .into(),
