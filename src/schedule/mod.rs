@@ -22,6 +22,7 @@ pub mod flow;
 mod lags;
 mod scheduler;
 pub mod systems;
+pub mod trace;
 
 pub use admission::Admission;
 pub use balance::{Automatic, Balance, Bounds, MARGIN, Work};
