@@ -11,7 +11,7 @@ pub struct StepSums {
     /// Σ n.
     pub sequences: u64,
     /// Σ n².
-    pub squares: u64,
+    pub squares: f64,
     /// Σ s.
     pub seconds: f64,
     /// Σ n s.
@@ -23,7 +23,7 @@ impl StepSums {
     pub fn add(&mut self, sequences: u64, seconds: f64) {
         self.steps += 1;
         self.sequences += sequences;
-        self.squares += sequences * sequences;
+        self.squares += (sequences * sequences) as f64;
         self.seconds += seconds;
         self.products += sequences as f64 * seconds;
     }
