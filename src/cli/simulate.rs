@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::config::{Override, Source};
-use crate::simulate::{SimulateConfig, SimulationReport, render_svg, simulate};
+use crate::simulate::{SimulateConfig, SimulationReport, render_svg, simulate_schedule};
 
 /// Arguments of `forebay simulate`.
 #[derive(Debug, Args)]
@@ -29,6 +29,9 @@ pub struct SimulateArgs {
     /// Draw engines, learner, lags and throughput into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write the trace of a single simulation into this file, for `forebay replay`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "sweep"])]
+    trace: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
@@ -40,7 +43,8 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             let overrides = [args.overrides.as_slice(), &changes].concat();
             let config: SimulateConfig = Source::parse(&text, &name, &overrides)?.read()?;
             let place = if label.is_empty() { name.clone() } else { format!("{name} ({label})") };
-            let report = simulate(&config).context(place)?;
+            let settings = config.settings().with_context(|| place.clone())?;
+            let report = simulate_schedule(&config, settings, args.trace.as_deref()).context(place)?;
             Ok(SimulationReport {
                 system: if label.is_empty() { report.system.clone() } else { label },
                 ..report
@@ -88,16 +92,18 @@ fn variants(args: &SimulateArgs) -> anyhow::Result<Vec<(String, Vec<Override>)>>
 fn table(reports: &[SimulationReport]) -> String {
     let rows: Vec<_> = reports.iter().map(SimulationReport::row).collect();
     let Some(first) = rows.first() else { return String::new() };
+    // A column in which nothing has a figure is left out.
+    let shown: Vec<usize> =
+        (0..first.len()).filter(|column| rows.iter().any(|row| row[*column].1 != "-")).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].1.chars().count());
         cells.chain([first[column].0.len()]).max().unwrap_or_default()
     };
     let line = |cells: Vec<&str>| {
-        let padded: Vec<String> = cells
+        let padded: Vec<String> = shown
             .iter()
-            .enumerate()
-            .map(|(column, cell)| {
-                let width = width(column);
+            .map(|&column| {
+                let (cell, width) = (cells[column], width(column));
                 if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
             })
             .collect();
@@ -122,6 +128,7 @@ mod tests {
             sweep: sweep.map(str::to_owned),
             json: false,
             svg: None,
+            trace: None,
         }
     }
 

@@ -13,6 +13,7 @@ mod config;
 pub mod flow;
 mod lags;
 pub mod systems;
+pub mod trace;
 
 pub use admission::Admission;
 pub use balance::{Automatic, Balance, Bounds, MARGIN, Work};

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::lengths::LengthConfig;
 use crate::schedule::flow::FlowSettings;
 use crate::schedule::systems::{SYSTEMS, System};
+use crate::schedule::trace::TraceError;
 use crate::schedule::{ScheduleContext, ScheduleContradiction};
 
 /// Why nothing can be simulated.
@@ -43,6 +44,9 @@ pub enum SimulateError {
         /// What is wrong with it.
         why: String,
     },
+    /// A trace cannot be written or read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// The schedule waits for something that never comes.
     #[error(
         "the schedule stands still after {updates} updates: nothing is generated, graded or learned from"
@@ -78,11 +82,23 @@ pub struct EngineModel {
     pub slots: Option<usize>,
     /// Seconds to compute the state of a token that is not cached; everything else in the engine waits.
     pub prefill_seconds: f64,
+    /// Tokens of prompts and answers that fit into its memory. When it is full, the sequence that began last gives up
+    /// its own, and computes it again later. Absent: memory has no end.
+    pub kv_tokens: Option<u64>,
+    /// Seconds between two looks of `schedule.admission.throttle` at the memory, where there is one.
+    pub observe_seconds: f64,
 }
 
 impl Default for EngineModel {
     fn default() -> Self {
-        Self { step_seconds: 0.02, sequence_seconds: 0.0002, slots: None, prefill_seconds: 0.0002 }
+        Self {
+            step_seconds: 0.02,
+            sequence_seconds: 0.0002,
+            slots: None,
+            prefill_seconds: 0.0002,
+            kv_tokens: None,
+            observe_seconds: 1.0,
+        }
     }
 }
 
@@ -94,13 +110,16 @@ pub struct DeviceConfig {
     pub total: usize,
     /// Of these, those that learn where the layout is decoupled; the others generate.
     pub trainers: usize,
+    /// Whether all of them do both even then, as the cores of one machine do; `contention` says how much slower each is
+    /// beside the other.
+    pub shared: bool,
     /// How answers are given to engines.
     pub placement: Placement,
 }
 
 impl Default for DeviceConfig {
     fn default() -> Self {
-        Self { total: 8, trainers: 2, placement: Placement::Balanced }
+        Self { total: 8, trainers: 2, shared: false, placement: Placement::Balanced }
     }
 }
 
@@ -116,6 +135,25 @@ pub struct CostConfig {
     pub sync_seconds: f64,
     /// Seconds between the end of a group and its grade.
     pub grading_seconds: f64,
+}
+
+/// How generation and learning slow each other down where they share cores: factors of the time that each takes in a
+/// decoupled layout.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ContentionConfig {
+    /// Of generation while the learner works.
+    pub generation: f64,
+    /// Of generation while it does not: some of the cores are kept for it.
+    pub generation_alone: f64,
+    /// Of learning while all engines work.
+    pub learning: f64,
+}
+
+impl Default for ContentionConfig {
+    fn default() -> Self {
+        Self { generation: 1.0, generation_alone: 1.0, learning: 1.0 }
+    }
 }
 
 /// A simulation.
@@ -145,6 +183,8 @@ pub struct SimulateConfig {
     pub lengths: LengthConfig,
     /// What the rest costs.
     pub costs: CostConfig,
+    /// How generation and learning slow each other down.
+    pub contention: ContentionConfig,
 }
 
 impl Default for SimulateConfig {
@@ -161,6 +201,7 @@ impl Default for SimulateConfig {
             engine: EngineModel::default(),
             lengths: LengthConfig::default(),
             costs: CostConfig::default(),
+            contention: ContentionConfig::default(),
         }
     }
 }
@@ -191,7 +232,7 @@ impl SimulateConfig {
         Ok(settings)
     }
 
-    fn check(&self, settings: &FlowSettings) -> Result<(), SimulateError> {
+    pub(super) fn check(&self, settings: &FlowSettings) -> Result<(), SimulateError> {
         let field = |field, why: &str| Err(SimulateError::Field { field, why: why.to_owned() });
         if self.updates == 0 {
             return field("updates", "must be at least 1");
@@ -203,7 +244,7 @@ impl SimulateConfig {
             return field("devices.total", "must be at least 1");
         }
         let decoupled = settings.layout == crate::schedule::axes::Layout::Decoupled;
-        if decoupled && !(1..self.devices.total).contains(&self.devices.trainers) {
+        if decoupled && !self.devices.shared && !(1..self.devices.total).contains(&self.devices.trainers) {
             return field("devices.trainers", "must leave at least one of `devices.total` to each side");
         }
         let engine = &self.engine;
@@ -212,6 +253,23 @@ impl SimulateConfig {
         }
         if engine.slots == Some(0) {
             return field("engine.slots", "must be at least 1");
+        }
+        let longest = self.lengths.prompt_tokens + self.lengths.cap;
+        if engine.kv_tokens.is_some_and(|tokens| tokens <= longest) {
+            return field(
+                "engine.kv_tokens",
+                "must be more than `lengths.prompt_tokens` and `lengths.cap` together, or the longest answer never ends",
+            );
+        }
+        for (name, value) in [
+            ("engine.observe_seconds", engine.observe_seconds),
+            ("contention.generation", self.contention.generation),
+            ("contention.generation_alone", self.contention.generation_alone),
+            ("contention.learning", self.contention.learning),
+        ] {
+            if !(value.is_finite() && value > 0.0) {
+                return field(name, "must be a positive number");
+            }
         }
         let costs = &self.costs;
         for (name, seconds) in [

@@ -19,8 +19,8 @@ mod svg;
 #[cfg(test)]
 mod tests;
 
-pub use config::{CostConfig, DeviceConfig, EngineModel, Placement, SimulateConfig, SimulateError};
-pub use driver::simulate;
+pub use config::{ContentionConfig, CostConfig, DeviceConfig, EngineModel, Placement, SimulateConfig, SimulateError};
+pub use driver::{simulate, simulate_schedule};
 pub use lengths::{LengthConfig, SourceModel};
 pub use report::SimulationReport;
 pub use svg::render as render_svg;

@@ -8,12 +8,14 @@ use super::engine::Moment;
 /// What is planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Planned {
-    /// An engine's next end, unless the engine changed since.
+    /// What an engine comes to next, unless the engine changed since.
     Engine { engine: usize, stamp: u64 },
     /// A group's grade.
     Grade { group: u64 },
-    /// The end of an update.
-    Update,
+    /// The end of the update in hand, unless its pace changed since.
+    Update { stamp: u64 },
+    /// A throttle is shown the engines.
+    Observe,
 }
 
 #[derive(Debug, Default)]

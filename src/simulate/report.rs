@@ -44,6 +44,12 @@ pub struct SimulationReport {
     pub overlap_efficiency: f64,
     /// Mean seconds between the end of an answer and that of the last of its group.
     pub group_wait_seconds: f64,
+    /// Share of the engines' memory in use, mean over the time in which generation is on; none where memory has no end.
+    pub kv_use: Option<f64>,
+    /// The greatest of any engine.
+    pub kv_use_max: Option<f64>,
+    /// Times that a sequence lost its memory to others.
+    pub preemptions: Option<u64>,
     /// Trajectories in all, whole run: submitted, consumed, dropped.
     pub submitted: u64,
     /// Learned from, whole run.
@@ -70,10 +76,30 @@ pub struct Timeline {
     pub until: f64,
 }
 
+/// Engines that a timeline shows.
+const SHOWN: usize = 16;
+/// Most changes of an engine that a timeline shows.
+const SHOWN_CHANGES: usize = 20_000;
+
+impl Timeline {
+    /// An engine's number of sequences has changed.
+    pub(super) fn note(&mut self, engine: usize, at: f64, count: f64) {
+        if engine >= SHOWN {
+            return;
+        }
+        if self.engines.len() <= engine {
+            self.engines.resize(engine + 1, Vec::new());
+        }
+        if self.engines[engine].len() < SHOWN_CHANGES {
+            self.engines[engine].push((at, count));
+        }
+    }
+}
+
 impl SimulationReport {
-    /// The figures of the table, with their headings.
+    /// The figures of the table, with their headings; what has no figure is `-`.
     #[must_use]
-    pub fn row(&self) -> [(&'static str, String); 10] {
+    pub fn row(&self) -> [(&'static str, String); 12] {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         [
             ("system", self.system.clone()),
@@ -85,6 +111,8 @@ impl SimulationReport {
             ("generating", percent(self.generation_busy)),
             ("learning", percent(self.learning_busy)),
             ("prefill", percent(self.prefill_share)),
+            ("kv use", self.kv_use.map_or("-".to_owned(), percent)),
+            ("preempted", self.preemptions.map_or("-".to_owned(), |count| count.to_string())),
             ("dropped", self.dropped.to_string()),
         ]
     }
