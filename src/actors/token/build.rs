@@ -29,6 +29,7 @@ use crate::learner::token::{TokenLearner, TokenLearnerState};
 use crate::policy::Parameters;
 use crate::schedule::Balance;
 use crate::schedule::flow::FlowScheduler;
+use crate::schedule::trace::{TRACE_FILE, TraceWriter};
 use crate::telemetry::{Cadence, MetricsPosition, SampleWriter, TokenMetrics, TokenRecord};
 use crate::trajectory::Ledger;
 
@@ -105,6 +106,15 @@ pub(super) fn build(
     };
     let bus = Arc::new(ParameterBus::new(first, GENERATORS));
     let balancer = Balancer::new(&config.learner, options.serial, state.balance);
+    let trace = options.trace.then(|| {
+        let path = run_dir.path().join(TRACE_FILE);
+        if options.resume {
+            TraceWriter::append(&path, &state.plane.scheduler, GENERATORS)
+        } else {
+            TraceWriter::create(&path, &state.plane.scheduler, GENERATORS)
+        }
+    });
+    let trace = trace.transpose()?;
     let plane = Arc::new(Plane::new(PlaneParts {
         task: Arc::clone(&task),
         tokenizer: Arc::clone(&model.tokenizer),
@@ -114,6 +124,7 @@ pub(super) fn build(
         serial: options.serial,
         prompts,
         scheduler: state.plane.scheduler.clone(),
+        trace,
         history: std::iter::once(bus.latest()).chain(older).collect(),
     }));
     plane
@@ -228,6 +239,7 @@ fn fresh(
         plane: PlaneSnapshot {
             scheduler: FlowScheduler::new(config.flow()?),
             prompts: prompts.position(),
+            drawn: Vec::new(),
             open: Vec::new(),
             ready: Vec::new(),
             batch: Vec::new(),

@@ -14,6 +14,7 @@ use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
 
 use super::conversation::Conversation;
+use super::engine_trace::EngineTrace;
 use super::grading::{Answer, Judged, Verdict, WholeGroup};
 use super::plane::{BegunMember, Complete, Ended, Member, Order, Stored};
 use super::run::TokenRun;
@@ -61,6 +62,8 @@ pub struct Generator {
     seen_preempted: u64,
     /// Steps until the schedule is shown the engine's load again.
     until_load: u32,
+    /// What steps take, where the run is traced.
+    trace: Option<EngineTrace>,
     snapshots: flume::Sender<(usize, GeneratorSnapshot)>,
 }
 
@@ -86,6 +89,7 @@ impl Generator {
             .map_err(|error| {
                 RoleError::Files(format!("the generator's threads cannot be started: {error}"))
             })?;
+        let trace = run.plane.is_traced().then(EngineTrace::default);
         if incarnation > 0 {
             run.grading.forget(index);
             run.plane.lost(index);
@@ -99,6 +103,7 @@ impl Generator {
             flights: BTreeMap::new(),
             seen_preempted: 0,
             until_load: 0,
+            trace,
             snapshots,
         })
     }
@@ -119,8 +124,12 @@ impl Generator {
             let running = self.engine.usage().running as u64;
             self.metrics.interrupted.inc_by(running);
         }
+        let since = Instant::now();
         let weights = self.run.generator_weights(&published)?;
         self.engine.swap(weights, self.run.resume_mode());
+        if let Some(trace) = &mut self.trace {
+            trace.loaded(since.elapsed());
+        }
         self.run.bus.note(self.index, published.version);
         self.run.set_current(self.index, &published);
         Ok(())
@@ -170,6 +179,15 @@ impl Generator {
         }
     }
 
+    /// Notes something for the run's trace, and writes it there now and then.
+    fn note(&mut self, what: impl FnOnce(&mut EngineTrace)) {
+        let Some(trace) = &mut self.trace else { return };
+        what(trace);
+        if let Some(sums) = trace.take_if_due() {
+            self.run.plane.trace_engine(self.index, &sums);
+        }
+    }
+
     fn store(&mut self, paused: Paused, exhausted: bool) {
         let Paused { request, kv } = paused;
         let trajectory = request.trajectory;
@@ -202,7 +220,12 @@ impl Generator {
         let Member { problem, trajectory, ticket, kv, pause_at } = member;
         let (id, booked) = (trajectory.id, trajectory.tokens.len());
         let (ticket, conversation) = match ticket {
-            None => (self.run.ledger.begin(), Conversation::new(problem)),
+            None => {
+                if let Some(trace) = &mut self.trace {
+                    trace.began(trajectory.prompt.len());
+                }
+                (self.run.ledger.begin(), Conversation::new(problem))
+            }
             Some(ticket) => {
                 let (task, tokenizer) = (&*self.run.task, &*self.run.tokenizer);
                 let stops = &self.run.stops.strings;
@@ -428,14 +451,19 @@ impl Role for Generator {
             if heard {
                 return Ok(Turn::Worked);
             }
+            let since = Instant::now();
             self.run.plane.wait(seen, patience);
+            self.note(|trace| trace.idle(since.elapsed()));
             return Ok(Turn::Waiting);
         }
-        let since = Instant::now();
+        let (since, before) = (Instant::now(), self.engine.usage());
         self.run.faults.engine_step(self.index as u32);
         let (engine, pool) = (&mut self.engine, &self.pool);
         let finished = with_threads(pool, || engine.step())?;
-        self.run.generator_busy.add(since.elapsed());
+        let (took, after) = (since.elapsed(), self.engine.usage());
+        self.run.generator_busy.add(took);
+        let learner_works = self.run.learner_works();
+        self.note(|trace| trace.step(&before, &after, took, learner_works));
         self.book();
         finished.into_iter().for_each(|finished| self.turn_over(finished));
         let exhausted = self.engine.take_paused(self.run.stores_kv());
@@ -444,6 +472,9 @@ impl Role for Generator {
     }
 
     fn pause(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            self.run.plane.trace_engine(self.index, &trace.take());
+        }
         let snapshot = self.snapshot();
         drop(self.snapshots.try_send((self.index, snapshot)));
     }

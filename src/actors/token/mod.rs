@@ -15,6 +15,7 @@ mod critic;
 mod decoder_file;
 mod demonstrations;
 mod efforts;
+mod engine_trace;
 mod evaluation;
 mod faults;
 mod frozen;

@@ -16,10 +16,12 @@
 mod command;
 mod completion;
 mod open;
+mod problems;
 mod records;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod traced;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -39,6 +41,7 @@ use crate::learner::token::advantage::PassRates;
 use crate::policy::Tokenizer;
 use crate::schedule::axes::{EngineLoad, RoundEnd, WeightPush};
 use crate::schedule::flow::{FlowEvent, FlowScheduler, FlowSettings, MemberId};
+use crate::schedule::trace::TraceWriter;
 use crate::trajectory::{DropReason, TrajectoryId, Version};
 
 /// Most groups a run gives up one after another, in batches, before it ends.
@@ -62,6 +65,8 @@ pub struct PlaneParts {
     pub prompts: Prompts,
     /// The schedule.
     pub scheduler: FlowScheduler,
+    /// Where every event and command is written, if anywhere.
+    pub trace: Option<TraceWriter>,
     /// The initial policy, or that of a checkpoint with the older versions that are still generated with; the latest
     /// first.
     pub history: VecDeque<Arc<Published>>,
@@ -69,6 +74,7 @@ pub struct PlaneParts {
 
 struct State {
     scheduler: FlowScheduler,
+    trace: Option<TraceWriter>,
     /// What happened and is not dealt with.
     events: VecDeque<FlowEvent>,
     /// Whether commands are being carried out.
@@ -76,6 +82,8 @@ struct State {
     /// Answers that have ended, and what a checkpoint's clock showed.
     answers: f64,
     prompts: Prompts,
+    /// Problems of each source that were drawn and not given to a group.
+    drawn: Vec<VecDeque<GroupKey>>,
     /// Groups that have a problem and are not complete.
     open: BTreeMap<u64, Open>,
     ids: BTreeMap<GroupKey, u64>,
@@ -136,10 +144,12 @@ impl Plane {
         let settings = parts.scheduler.settings().clone();
         let state = State {
             scheduler: parts.scheduler,
+            trace: parts.trace,
             events: VecDeque::new(),
             obeying: false,
             answers: base,
             prompts: parts.prompts,
+            drawn: vec![VecDeque::new(); settings.sources.len()],
             open: BTreeMap::new(),
             ids: BTreeMap::new(),
             runnable: VecDeque::new(),
@@ -182,6 +192,9 @@ impl Plane {
     pub fn start(&self, latest: Arc<Published>) {
         let mut state = self.lock();
         state.history[0] = latest;
+        if let Some(offer) = self.look_ahead(&mut state) {
+            self.tell(&mut state, offer);
+        }
         self.tell(&mut state, FlowEvent::Started);
     }
 
@@ -402,6 +415,12 @@ impl Plane {
     pub fn epochs(&self) -> f64 {
         let PromptPosition { epoch, taken, len } = self.lock().prompts.position();
         f64::from(epoch) + len.map_or(0.0, |len| f64::from(taken) / f64::from(len.max(1)))
+    }
+
+    /// Whether the learner has a batch, or is to take one.
+    #[must_use]
+    pub fn is_learning(&self) -> bool {
+        self.lock().scheduler.is_learning()
     }
 
     /// Complete groups that wait for the learner.

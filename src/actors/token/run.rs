@@ -1,6 +1,7 @@
 //! What all actors of a token run share.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::faults::TokenFaults;
@@ -48,6 +49,8 @@ pub struct TokenRun {
     pub generator_busy: Stopwatch,
     incidents: Incidents,
     figures: Mutex<TokenFigures>,
+    /// Whether an update is being computed.
+    updating: AtomicBool,
     /// What each generator samples with: kept so that a version that was published anew is recognised.
     current: Mutex<Vec<Option<Arc<Published>>>>,
 }
@@ -117,6 +120,7 @@ impl TokenRun {
             generator_busy: Stopwatch::default(),
             incidents: Incidents::default(),
             figures: Mutex::default(),
+            updating: AtomicBool::new(false),
             current: Mutex::new(vec![None; generators]),
         }
     }
@@ -165,6 +169,17 @@ impl TokenRun {
     pub fn is_current(&self, generator: usize, published: &Arc<Published>) -> bool {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current[generator].as_ref().is_some_and(|current| Arc::ptr_eq(current, published))
+    }
+
+    /// Whether an update is being computed just now.
+    #[must_use]
+    pub fn learner_works(&self) -> bool {
+        self.updating.load(Ordering::Relaxed)
+    }
+
+    /// Says whether an update is being computed.
+    pub fn set_learner_works(&self, works: bool) {
+        self.updating.store(works, Ordering::Relaxed);
     }
 
     /// Notes what a generator samples with.

@@ -151,6 +151,12 @@ impl FlowScheduler {
         member.is_some_and(|member| member.place != Place::Done)
     }
 
+    /// Prompts that were offered and not launched.
+    #[must_use]
+    pub fn offered(&self) -> u64 {
+        self.queue.offered()
+    }
+
     /// Counts of groups that were admitted.
     #[must_use]
     pub fn admission(&self) -> &Admission {

@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{At, Clock, DropReason, Open, Order, Plane, Seat, State, Stored, TrajectoryId};
+use super::{At, DropReason, Open, Order, Plane, Seat, State, Stored, TrajectoryId};
 use crate::actors::token::efforts;
-use crate::env::task::Split;
 use crate::schedule::flow::{DropCause, FlowCommand, FlowEvent, MemberId, Stretch};
 use crate::trajectory::Trajectory;
 
@@ -41,12 +40,18 @@ impl Plane {
         if !std::mem::replace(&mut state.obeying, true) {
             while let Some(event) = state.events.pop_front() {
                 state.answers += f64::from(u8::from(matches!(event, FlowEvent::Finished { .. })));
-                let now = match self.clock {
-                    Clock::Wall { since, base } => base + since.elapsed().as_secs_f64(),
-                    Clock::Answers => state.answers,
-                };
-                for command in state.scheduler.on(event, now) {
+                let now = self.now(state);
+                let told = state.trace.is_some().then(|| event.clone());
+                let commands = state.scheduler.on(event, now);
+                if let Some(event) = told {
+                    state.write(|trace| trace.decision(now, &event, &commands));
+                }
+                for command in commands {
                     self.carry_out(state, command);
+                }
+                if state.events.is_empty() {
+                    let offer = self.look_ahead(state);
+                    state.events.extend(offer);
                 }
             }
             state.obeying = false;
@@ -101,21 +106,19 @@ impl Plane {
 
     /// Takes the next problem for a group; false when it is of no use, and the group given up.
     pub(super) fn open(&self, state: &mut State, group: u64) -> bool {
-        let Some((_, members)) = state.scheduler.group(group) else {
+        let Some((source, members)) = state.scheduler.group(group) else {
             state.runnable.retain(|id| id.group != group);
             return false;
         };
-        let (epoch, prompt) = state.prompts.next();
-        let made = self.task.problem(Split::Train, prompt).map_err(|error| error.to_string());
-        let encoded = made.and_then(|problem| {
+        let made = self.next_problem(state, source).and_then(|(key, problem)| {
             let asked = efforts::asked(&problem, &self.learner.efforts, &self.tokenizer)
-                .map_err(|error| error.to_string())?;
-            Ok((problem, asked))
+                .map_err(|error| format!("problem {} of the task: {error}", key.1))?;
+            Ok((key, problem, asked))
         });
-        let (problem, asked) = match encoded {
-            Ok(encoded) => encoded,
+        let (key, problem, asked) = match made {
+            Ok(made) => made,
             Err(why) => {
-                state.fatal.get_or_insert(format!("problem {prompt} of the task: {why}"));
+                state.fatal.get_or_insert(why);
                 return false;
             }
         };
@@ -123,15 +126,14 @@ impl Plane {
         if let Some(length) = asked.iter().map(|asked| asked.prompt.len()).find(unusable) {
             state.counts.too_long += 1;
             let why = format!(
-                "the prompt of problem {prompt} has {length} tokens, and the model's context {}",
-                self.context
+                "the prompt of problem {} has {length} tokens, and the model's context {}",
+                key.1, self.context
             );
             tracing::warn!("{why}; the problem is left out");
             let why = format!("{why}; shorten the prompts or take a model with more context");
             self.given_up(state, FlowEvent::Unusable { group }, &why);
             return false;
         }
-        let key = (epoch, prompt);
         let seats = (0..members).map(|_| Seat::fresh(0)).collect();
         let open = Open { key, problem: Arc::new(problem), asked, seats, due: false, grader: None };
         state.open.insert(group, open);

@@ -1,6 +1,6 @@
 //! The plane in a checkpoint, and from one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -66,6 +66,7 @@ impl Plane {
         PlaneSnapshot {
             scheduler,
             prompts: state.prompts.position(),
+            drawn: state.drawn.iter().map(|keys| keys.iter().copied().collect()).collect(),
             open: open.collect(),
             ready: state.ready.iter().map(|(&group, ready)| (group, ready.standing())).collect(),
             batch: batch.map(ReadyGroup::standing).collect(),
@@ -80,6 +81,9 @@ impl Plane {
     pub fn restore(&self, snapshot: PlaneSnapshot, mut tickets: Tickets<'_>) -> Result<(), String> {
         let mut state = self.lock();
         state.tracked = snapshot.tracked;
+        if !snapshot.drawn.is_empty() {
+            state.drawn = snapshot.drawn.into_iter().map(VecDeque::from).collect();
+        }
         for (group, standing) in snapshot.ready {
             let ready = tickets.ready(standing);
             state.ready.insert(group, ready);
