@@ -247,12 +247,15 @@ impl Generator {
 
     fn request(&self, trajectory: Trajectory) -> Request {
         let config = &self.run.config.generate;
+        let flight = self.flights.get(&trajectory.id);
+        let problem = flight.and_then(|flight| Some(&flight.conversation.as_ref()?.problem));
+        let forced = problem.and_then(|problem| self.run.task.forced_length(problem, trajectory.id.member));
         Request {
             sampling: config.sampling(),
-            max_new_tokens: config.max_new_tokens,
-            pause_at: self.flights.get(&trajectory.id).and_then(|flight| flight.pause_at),
+            max_new_tokens: forced.unwrap_or(usize::MAX).min(config.max_new_tokens),
+            pause_at: flight.and_then(|flight| flight.pause_at),
             repetition: self.run.plane.settings().repetition,
-            stops: Arc::clone(&self.run.stops),
+            stops: if forced.is_some() { Arc::default() } else { Arc::clone(&self.run.stops) },
             hold: self.run.task.is_multi_turn(),
             trajectory,
         }
