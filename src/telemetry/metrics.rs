@@ -12,6 +12,7 @@ mod learner;
 mod learning;
 mod ledger;
 mod queue;
+mod schedule;
 mod system;
 mod token;
 
@@ -19,6 +20,7 @@ use prometheus::IntCounter;
 
 pub use control::{ActorMetrics, Metrics};
 pub use queue::QueueMetrics;
+pub use schedule::ScheduleMetrics;
 pub use system::RoleMetrics;
 pub use token::{GeneratorMetrics, TokenMetrics};
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::plane::Census;
 use super::run::TokenRun;
 use crate::actors::threaded::Observer;
 use crate::telemetry::{Progress, StatusBoard, TokenProgress, TokenRunStatus};
@@ -66,8 +67,14 @@ impl Observer for TokenMonitor {
         for (generator, lag) in run.bus.lags(figures.version).enumerate() {
             run.metrics.generator(generator as u32).lag.set(lag);
         }
-        let ready = run.plane.ready_groups() as u64;
+        let Census { live, paused, ready, credit, target } = run.plane.census();
         run.metrics.queue.depth.set(ready);
+        let schedule = &run.metrics.schedule;
+        schedule.live.set(live);
+        schedule.paused.set(paused);
+        schedule.ready.set(ready);
+        schedule.credit.set(credit);
+        schedule.target_concurrency.set(target);
         run.metrics.observe_ledger(&ledger);
         let stop = &run.config.stop;
         let wall_seconds = self.earlier_seconds + self.started.elapsed().as_secs_f64();

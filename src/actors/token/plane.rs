@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use open::{At, Open, Seat};
 pub use records::{
-    BegunMember, Complete, Ended, GroupCounts, GroupKey, Member, OpenSnapshot, Order, PlaneSnapshot,
+    BegunMember, Census, Complete, Ended, GroupCounts, GroupKey, Member, OpenSnapshot, Order, PlaneSnapshot,
     ReadyGroup, SeatSnapshot, StandingGroup, Stored, Tracked,
 };
 pub use snapshot::Tickets;
@@ -415,6 +415,21 @@ impl Plane {
     pub fn epochs(&self) -> f64 {
         let PromptPosition { epoch, taken, len } = self.lock().prompts.position();
         f64::from(epoch) + len.map_or(0.0, |len| f64::from(taken) / f64::from(len.max(1)))
+    }
+
+    /// What is in flight now.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        let state = self.lock();
+        let ledger = state.scheduler.ledger();
+        let pool = self.settings.pool();
+        Census {
+            live: ledger.live,
+            paused: ledger.paused,
+            ready: state.ready.len() as u64 + state.batch.as_ref().map_or(0, Vec::len) as u64,
+            credit: state.scheduler.credit().max(0) as u64,
+            target: state.scheduler.limit().min(pool),
+        }
     }
 
     /// Whether the learner has a batch, or is to take one.
