@@ -102,3 +102,7 @@ impl Source {
         self.replace_document(under);
     }
 }
+
+#[cfg(test)]
+#[path = "system_tests.rs"]
+mod tests;
