@@ -390,7 +390,7 @@ impl Plane {
             state.pausing.remove(&id);
             if told {
                 // For the schedule it has ended: only its grade is missing.
-                self.begin_anew(&mut state, id);
+                command::begin_anew(&mut state, id);
             } else {
                 self.tell(&mut state, FlowEvent::Lost { id });
             }

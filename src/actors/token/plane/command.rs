@@ -68,7 +68,7 @@ impl Plane {
             }
             FlowCommand::Pause { id } => pause(state, id),
             FlowCommand::Resume { id } => resume(state, id),
-            FlowCommand::Restart { id } => self.begin_anew(state, id),
+            FlowCommand::Restart { id } => begin_anew(state, id),
             FlowCommand::Grade { group } => {
                 if let Some(open) = state.open.get_mut(&group) {
                     open.due = true;
@@ -82,26 +82,6 @@ impl Plane {
             }
             FlowCommand::Drop { group, cause } => give_up(state, group, reason(cause)),
         }
-    }
-
-    /// What there was of a member is given up, and it waits for a generator again.
-    pub(super) fn begin_anew(&self, state: &mut State, id: MemberId) {
-        if let Some(open) = state.open.get_mut(&id.group) {
-            let before = open.id(id.member);
-            if let Some(seat) = open.seats.get_mut(id.member as usize) {
-                match seat.begin_anew() {
-                    At::Stored(stored) => stored.ticket.discard(DropReason::ActorRestart),
-                    At::Ended(ended) => ended.ticket.discard(DropReason::ActorRestart),
-                    At::With(owner) => {
-                        let order = Order::Abort(before, DropReason::ActorRestart);
-                        replace_order(&mut state.orders[owner], order);
-                        state.pausing.remove(&id);
-                    }
-                    At::Fresh => {}
-                }
-            }
-        }
-        state.runnable.push_back(id);
     }
 
     /// Takes the next problem for a group; false when it is of no use, and the group given up.
@@ -197,6 +177,26 @@ impl Plane {
             self.tell(&mut state, FlowEvent::Finished { id: member, stretches: stretches(trajectory) });
         }
     }
+}
+
+/// What there was of a member is given up, and it waits for a generator again.
+pub(super) fn begin_anew(state: &mut State, id: MemberId) {
+    if let Some(open) = state.open.get_mut(&id.group) {
+        let before = open.id(id.member);
+        if let Some(seat) = open.seats.get_mut(id.member as usize) {
+            match seat.begin_anew() {
+                At::Stored(stored) => stored.ticket.discard(DropReason::ActorRestart),
+                At::Ended(ended) => ended.ticket.discard(DropReason::ActorRestart),
+                At::With(owner) => {
+                    let order = Order::Abort(before, DropReason::ActorRestart);
+                    replace_order(&mut state.orders[owner], order);
+                    state.pausing.remove(&id);
+                }
+                At::Fresh => {}
+            }
+        }
+    }
+    state.runnable.push_back(id);
 }
 
 /// Only the last word counts.
