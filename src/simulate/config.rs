@@ -44,6 +44,14 @@ pub enum SimulateError {
         /// What is wrong with it.
         why: String,
     },
+    /// A run cannot be fitted to.
+    #[error("cannot calibrate on {}: {why}", run.display())]
+    Calibrate {
+        /// The run.
+        run: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A trace cannot be written or read.
     #[error(transparent)]
     Trace(#[from] TraceError),

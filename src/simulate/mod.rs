@@ -9,6 +9,7 @@
 //! - The time that a run takes depends on the number of events, not of tokens: thousands of engines take seconds.
 //! - Every token that is generated is of an answer that the scheduler's ledger has.
 
+mod calibrate;
 mod config;
 mod driver;
 mod engine;
@@ -19,7 +20,10 @@ mod svg;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ContentionConfig, CostConfig, DeviceConfig, EngineModel, Placement, SimulateConfig, SimulateError};
+pub use calibrate::{Agreement, Calibration, calibrate};
+pub use config::{
+    ContentionConfig, CostConfig, DeviceConfig, EngineModel, Placement, SimulateConfig, SimulateError,
+};
 pub use driver::{simulate, simulate_schedule};
 pub use lengths::{LengthConfig, SourceModel};
 pub use report::SimulationReport;

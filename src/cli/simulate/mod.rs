@@ -1,5 +1,7 @@
 //! `forebay simulate`.
 
+mod calibrate;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::config::{Override, Source};
-use crate::simulate::{SimulateConfig, SimulationReport, render_svg, simulate_schedule};
+use crate::simulate::{SimulateConfig, SimulateError, SimulationReport, render_svg, simulate_schedule};
 
 /// Arguments of `forebay simulate`.
 #[derive(Debug, Args)]
@@ -32,35 +34,88 @@ pub struct SimulateArgs {
     /// Write the trace of a single simulation into this file, for `forebay replay`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "sweep"])]
     trace: Option<PathBuf>,
+    /// Fit the models to these runs (directories with a `trace.jsonl`, or traces) and predict them
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with = "trace")]
+    calibrate: Vec<PathBuf>,
+    /// Predict these runs as well, which the models are not fitted to
+    #[arg(long, value_name = "RUN", num_args = 1.., requires = "calibrate")]
+    predict: Vec<PathBuf>,
+    /// Write the fitted configuration into this file, and recorded lengths beside it
+    #[arg(long, value_name = "FILE", requires = "calibrate")]
+    write: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let name = args.config.display().to_string();
     let text = std::fs::read_to_string(&args.config).with_context(|| format!("cannot read {name}"))?;
-    let reports: Vec<SimulationReport> = variants(args)?
-        .into_iter()
-        .map(|(label, changes)| {
-            let overrides = [args.overrides.as_slice(), &changes].concat();
-            let config: SimulateConfig = Source::parse(&text, &name, &overrides)?.read()?;
-            let place = if label.is_empty() { name.clone() } else { format!("{name} ({label})") };
-            let settings = config.settings().with_context(|| place.clone())?;
-            let report = simulate_schedule(&config, settings, args.trace.as_deref()).context(place)?;
-            Ok(SimulationReport {
-                system: if label.is_empty() { report.system.clone() } else { label },
-                ..report
-            })
-        })
-        .collect::<anyhow::Result<_>>()?;
-    if let Some(path) = &args.svg {
-        std::fs::write(path, render_svg(&reports))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    if !args.calibrate.is_empty() {
+        return calibrated(args, &Source::parse(&text, &name, &args.overrides)?.read()?);
     }
+    let reports = each_variant(args, &text, &args.overrides, |config| {
+        simulate_schedule(config, config.settings()?, args.trace.as_deref())
+    })?;
+    draw(args, &reports)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&reports)?);
     } else {
         print!("{}", table(&reports));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Fits the models first; simulates what is to be compared or swept over them.
+fn calibrated(args: &SimulateArgs, base: &SimulateConfig) -> anyhow::Result<ExitCode> {
+    let (calibration, predicted) = calibrate::fitted(base, &args.calibrate, &args.predict)?;
+    if let Some(path) = &args.write {
+        calibrate::write(&calibration, path)?;
+    }
+    let reports = if args.compare.is_empty() && args.sweep.is_none() {
+        Vec::new()
+    } else {
+        let fitted = toml::to_string(&calibration.config)?;
+        each_variant(args, &fitted, &[], |config| calibration.simulate(config))?
+    };
+    draw(args, &reports)?;
+    if args.json {
+        let value = serde_json::json!({
+            "fitted": serde_json::to_value(&calibration.config)?,
+            "runs": serde_json::to_value(&predicted)?,
+            "simulations": serde_json::to_value(&reports)?,
+        });
+        println!("{}", serde_json::to_string_pretty(&value)?);
+    } else {
+        print!("{}", calibrate::shown(&calibration, &predicted));
+        if !reports.is_empty() {
+            print!("\n{}", table(&reports));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Simulates all that is to be compared or swept, each under its label.
+fn each_variant(
+    args: &SimulateArgs,
+    text: &str,
+    overrides: &[Override],
+    simulated: impl Fn(&SimulateConfig) -> Result<SimulationReport, SimulateError>,
+) -> anyhow::Result<Vec<SimulationReport>> {
+    let name = args.config.display().to_string();
+    variants(args)?
+        .into_iter()
+        .map(|(label, changes)| {
+            let config: SimulateConfig =
+                Source::parse(text, &name, &[overrides, &changes].concat())?.read()?;
+            let place = if label.is_empty() { name.clone() } else { format!("{name} ({label})") };
+            let report = simulated(&config).context(place)?;
+            let system = if label.is_empty() { report.system.clone() } else { label };
+            Ok(SimulationReport { system, ..report })
+        })
+        .collect()
+}
+
+fn draw(args: &SimulateArgs, reports: &[SimulationReport]) -> anyhow::Result<()> {
+    let Some(path) = &args.svg else { return Ok(()) };
+    std::fs::write(path, render_svg(reports)).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// What is simulated: a label and the changes that make it.
@@ -129,6 +184,9 @@ mod tests {
             json: false,
             svg: None,
             trace: None,
+            calibrate: Vec::new(),
+            predict: Vec::new(),
+            write: None,
         }
     }
 
