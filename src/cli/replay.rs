@@ -1,6 +1,7 @@
 //! `forebay replay`.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -58,17 +59,15 @@ fn shown(replay: &Replay) -> anyhow::Result<String> {
         ledger.consumed,
         ledger.dropped_in_all(),
     );
-    if let Some(difference) = &replay.difference {
-        text += &format!(
-            "line {} differs: on {}\n  the run said  {}\n  now it says   {}\n",
-            difference.line,
-            serde_json::to_string(&difference.event)?,
-            serde_json::to_string(&difference.expected)?,
-            serde_json::to_string(&difference.found)?,
-        );
-    } else {
-        text += "every command is the same\n";
-    }
+    let Some(difference) = &replay.difference else { return Ok(text + "every command is the same\n") };
+    let _ = writeln!(
+        text,
+        "line {} differs: on {}\n  the run said  {}\n  now it says   {}",
+        difference.line,
+        serde_json::to_string(&difference.event)?,
+        serde_json::to_string(&difference.expected)?,
+        serde_json::to_string(&difference.found)?,
+    );
     Ok(text)
 }
 

@@ -11,12 +11,12 @@
 
 mod calibrate;
 mod config;
+mod drawing;
 mod driver;
 mod engine;
 mod lengths;
 mod queue;
 mod report;
-mod svg;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +24,7 @@ pub use calibrate::{Agreement, Calibration, calibrate};
 pub use config::{
     ContentionConfig, CostConfig, DeviceConfig, EngineModel, Placement, SimulateConfig, SimulateError,
 };
+pub use drawing::{Sweep, render_sweep, render_timelines};
 pub use driver::{simulate, simulate_schedule};
 pub use lengths::{LengthConfig, SourceModel};
 pub use report::SimulationReport;
-pub use svg::render as render_svg;

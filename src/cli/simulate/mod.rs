@@ -9,7 +9,10 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::config::{Override, Source};
-use crate::simulate::{SimulateConfig, SimulateError, SimulationReport, render_svg, simulate_schedule};
+use crate::simulate::{
+    SimulateConfig, SimulateError, SimulationReport, Sweep, render_sweep, render_timelines, simulate,
+    simulate_schedule,
+};
 
 /// Arguments of `forebay simulate`.
 #[derive(Debug, Args)]
@@ -25,12 +28,21 @@ pub struct SimulateArgs {
     /// Simulate once for each value of a field, as in `schedule.admission.lead=0,1,2,4`
     #[arg(long, value_name = "FIELD=VALUE,...")]
     sweep: Option<String>,
+    /// Compare throughputs with that of this system, under the same configuration without its changes of the schedule
+    #[arg(long, value_name = "SYSTEM", conflicts_with = "calibrate")]
+    against: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw engines, learner, lags and throughput into this file
+    /// Draw into this file: of a sweep, throughput by value and by lag; otherwise engines, learner and lags over time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Draw these figures of the report (as `--json` names them) of a sweep instead
+    #[arg(long, value_delimiter = ',', value_name = "FIGURE,...", requires_all = ["svg", "sweep"])]
+    plot: Vec<String>,
+    /// Draw a sweep over time as well, as without one
+    #[arg(long, requires_all = ["svg", "sweep"], conflicts_with = "plot")]
+    timelines: bool,
     /// Write the trace of a single simulation into this file, for `forebay replay`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "sweep"])]
     trace: Option<PathBuf>,
@@ -54,13 +66,27 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let reports = each_variant(args, &text, &args.overrides, |config| {
         simulate_schedule(config, config.settings()?, args.trace.as_deref())
     })?;
-    draw(args, &reports)?;
+    let baseline = args.against.as_deref().map(|system| baseline(args, &text, system)).transpose()?;
+    draw(args, &reports, baseline.as_ref())?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&reports)?);
     } else {
-        print!("{}", table(&reports));
+        print!("{}", table(&reports, baseline.as_ref()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The system that throughputs are compared with. Changes of the schedule belong to what is compared.
+fn baseline(args: &SimulateArgs, text: &str, system: &str) -> anyhow::Result<SimulationReport> {
+    let of_schedule = |change: &&Override| change.is_under("schedule") || change.is_under("system");
+    let mut overrides: Vec<Override> =
+        args.overrides.iter().filter(|change| !of_schedule(change)).cloned().collect();
+    for change in [format!("system={system}"), "schedule={}".to_owned()] {
+        overrides.push(change.parse()?);
+    }
+    let name = args.config.display().to_string();
+    let config: SimulateConfig = Source::parse(text, &name, &overrides)?.read()?;
+    simulate(&config).with_context(|| format!("{name} ({system})"))
 }
 
 /// Fits the models first; simulates what is to be compared or swept over them.
@@ -75,7 +101,7 @@ fn calibrated(args: &SimulateArgs, base: &SimulateConfig) -> anyhow::Result<Exit
         let fitted = toml::to_string(&calibration.config)?;
         each_variant(args, &fitted, &[], |config| calibration.simulate(config))?
     };
-    draw(args, &reports)?;
+    draw(args, &reports, None)?;
     if args.json {
         let value = serde_json::json!({
             "fitted": serde_json::to_value(&calibration.config)?,
@@ -86,7 +112,7 @@ fn calibrated(args: &SimulateArgs, base: &SimulateConfig) -> anyhow::Result<Exit
     } else {
         print!("{}", calibrate::shown(&calibration, &predicted));
         if !reports.is_empty() {
-            print!("\n{}", table(&reports));
+            print!("\n{}", table(&reports, None));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -113,9 +139,68 @@ fn each_variant(
         .collect()
 }
 
-fn draw(args: &SimulateArgs, reports: &[SimulationReport]) -> anyhow::Result<()> {
+fn draw(
+    args: &SimulateArgs,
+    reports: &[SimulationReport],
+    baseline: Option<&SimulationReport>,
+) -> anyhow::Result<()> {
     let Some(path) = &args.svg else { return Ok(()) };
-    std::fs::write(path, render_svg(reports)).with_context(|| format!("cannot write {}", path.display()))
+    let drawing = match &args.sweep {
+        Some(sweep) if !args.timelines => {
+            let (field, values) = split_sweep(sweep)?;
+            let known = serde_json::to_value(SimulationReport::default())?;
+            if let Some(unknown) = args.plot.iter().find(|figure| known.get(figure).is_none()) {
+                let names: Vec<&str> = known
+                    .as_object()
+                    .into_iter()
+                    .flat_map(|fields| fields.keys())
+                    .map(String::as_str)
+                    .collect();
+                bail!("`--plot {unknown}`: no such figure; there are: {}", names.join(", "));
+            }
+            let systems = if args.compare.is_empty() { vec![String::new()] } else { args.compare.clone() };
+            let of = |index: usize| {
+                let reports = reports.iter().skip(index * values.len()).cloned();
+                values.iter().map(|value| shortened(value)).zip(reports).collect()
+            };
+            let series = systems.into_iter().enumerate().map(|(index, system)| (system, of(index))).collect();
+            render_sweep(&Sweep {
+                field: field.to_owned(),
+                series,
+                baseline: baseline.cloned(),
+                figures: args.plot.clone(),
+            })
+        }
+        _ => render_timelines(reports),
+    };
+    std::fs::write(path, drawing).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The field of a sweep and its values: what stands between commas that no bracket encloses.
+fn split_sweep(sweep: &str) -> anyhow::Result<(&str, Vec<&str>)> {
+    let Some((field, values)) = sweep.split_once('=') else {
+        bail!("`--sweep {sweep}`: expected `field=value,value,...`");
+    };
+    let mut depth = 0_i32;
+    let split = values.split(|letter| {
+        depth += i32::from(matches!(letter, '{' | '[')) - i32::from(matches!(letter, '}' | ']'));
+        letter == ',' && depth == 0
+    });
+    Ok((field.trim(), split.map(str::trim).collect()))
+}
+
+/// A value as a label: of a table, the words and numbers in it, and of tables in a table the first word.
+fn shortened(value: &str) -> String {
+    if !value.starts_with('{') {
+        return value.trim_matches('"').to_owned();
+    }
+    if let (1.., Some(word)) = (value.matches('{').count() - 1, value.split('"').nth(1)) {
+        return word.to_owned();
+    }
+    let inner = value.trim_matches(['{', '}']).split(',');
+    let values =
+        inner.filter_map(|entry| entry.split_once('=')).map(|(_, value)| value.trim().trim_matches('"'));
+    values.collect::<Vec<_>>().join(" ")
 }
 
 /// What is simulated: a label and the changes that make it.
@@ -129,23 +214,32 @@ fn variants(args: &SimulateArgs) -> anyhow::Result<Vec<(String, Vec<Override>)>>
             .collect::<anyhow::Result<_>>()?,
     };
     let Some(sweep) = &args.sweep else { return Ok(systems) };
-    let Some((field, values)) = sweep.split_once('=') else {
-        bail!("`--sweep {sweep}`: expected `field=value,value,...`");
-    };
+    let (field, values) = split_sweep(sweep)?;
     let mut variants = Vec::new();
     for (label, changes) in systems {
-        for value in values.split(',') {
+        for value in &values {
             let mut changes = changes.clone();
             changes.push(change(format!("{field}={value}"))?);
             let last = field.rsplit('.').next().unwrap_or(field);
-            variants.push((format!("{label} {last}={value}").trim().to_owned(), changes));
+            variants.push((format!("{label} {last}={}", shortened(value)).trim().to_owned(), changes));
         }
     }
     Ok(variants)
 }
 
-fn table(reports: &[SimulationReport]) -> String {
-    let rows: Vec<_> = reports.iter().map(SimulationReport::row).collect();
+fn table(reports: &[SimulationReport], baseline: Option<&SimulationReport>) -> String {
+    let against = baseline.map(|of| format!("of {}", of.system));
+    let cells = |report: &SimulationReport| {
+        let mut row = report.row().to_vec();
+        if let (Some(heading), Some(of)) = (&against, baseline) {
+            row.insert(
+                2,
+                (heading.as_str(), format!("{:.2}", report.tokens_per_second / of.tokens_per_second)),
+            );
+        }
+        row
+    };
+    let rows: Vec<Vec<(&str, String)>> = reports.iter().map(cells).collect();
     let Some(first) = rows.first() else { return String::new() };
     // A column in which nothing has a figure is left out.
     let shown: Vec<usize> =
@@ -182,7 +276,10 @@ mod tests {
             compare: compare.iter().map(|name| (*name).to_owned()).collect(),
             sweep: sweep.map(str::to_owned),
             json: false,
+            against: None,
             svg: None,
+            plot: Vec::new(),
+            timelines: false,
             trace: None,
             calibrate: Vec::new(),
             predict: Vec::new(),
@@ -199,6 +296,10 @@ mod tests {
         assert_eq!(labels(&[], None), [""]);
         assert_eq!(labels(&["sync", "april"], None), ["sync", "april"]);
         assert_eq!(labels(&["areal"], Some("schedule.admission.lead=0,2")), ["areal lead=0", "areal lead=2"]);
+        let units = "schedule.dispatch={unit=\"sample\"},{unit = \"batch\", groups = 16}";
+        assert_eq!(labels(&[], Some(units)), ["dispatch=sample", "dispatch=batch 16"]);
+        let whole = "schedule={dispatch={unit=\"mixer\"},sources=[{name=\"a\"}]}";
+        assert_eq!(labels(&[], Some(whole)), ["schedule=mixer"]);
         let error = variants(&args(&[], Some("lead"))).unwrap_err().to_string();
         assert!(error.contains("`--sweep lead`: expected"), "{error}");
     }
@@ -206,7 +307,7 @@ mod tests {
     #[test]
     fn the_table_has_a_line_for_each_report_under_its_headings() {
         let report = |system: &str| SimulationReport { system: system.into(), ..SimulationReport::default() };
-        let text = table(&[report("sync"), report("kimi_k1_5")]);
+        let text = table(&[report("sync"), report("kimi_k1_5")], None);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("system     tokens/s"), "{text}");
         assert!(lines[1].starts_with("sync ") && lines[2].starts_with("kimi_k1_5 ") && lines.len() == 3);

@@ -163,7 +163,7 @@ fn times(
     };
     let prefill = |sums: &EngineStatistics| (sums.prefill_seconds, sums.prefill_tokens as f64);
     let loads = |sums: &EngineStatistics| (sums.load_seconds, sums.loads as f64);
-    let updates = |layout: Layout| of(layout).flat_map(|run| run.update_points()).collect::<Vec<_>>();
+    let updates = |layout: Layout| of(layout).flat_map(Observed::update_points).collect::<Vec<_>>();
     let (apart, beside) = (updates(Layout::Colocated), updates(Layout::Decoupled));
     let points = if apart.is_empty() { &beside } else { &apart };
     let (update_seconds, token_seconds) = fit::line(points);
