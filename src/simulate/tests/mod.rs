@@ -1,6 +1,7 @@
 //! The simulator as a whole: what systems are known for, memory, traces and calibration, and what is refused.
 
 mod calibration;
+mod faults;
 mod memory;
 mod systems;
 mod traces;
