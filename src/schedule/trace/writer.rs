@@ -118,6 +118,14 @@ impl<W: Write> TraceWriter<W> {
         self.write(&UpdateLine { at, update })
     }
 
+    /// Hands on what a buffer below still holds; a file has none.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn flush(&mut self) -> Result<(), TraceError> {
+        self.out.flush().map_err(|source| failed("write to", &self.path, source))
+    }
+
     /// What was written to.
     pub fn into_inner(self) -> W {
         self.out

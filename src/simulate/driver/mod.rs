@@ -9,7 +9,7 @@ mod sequences;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::BufWriter;
 use std::path::Path;
 
 use self::learning::Learning;
@@ -92,6 +92,7 @@ pub(super) fn simulate_lengths(
     settings: FlowSettings,
     lengths: Lengths,
 ) -> Result<SimulationReport, SimulateError> {
+    config.check(&settings)?;
     let mut simulation = Simulation::new(config, settings, lengths);
     simulation.run()?;
     Ok(simulation.report)
@@ -188,9 +189,8 @@ impl<'a> Simulation<'a> {
             }
         }
         self.conclude(measured.unwrap_or_default());
-        if let Some(trace) = self.trace.take() {
-            let flushed = trace.into_inner().flush();
-            flushed.map_err(|error| SimulateError::Schedule(format!("cannot write the trace: {error}")))?;
+        if let Some(trace) = &mut self.trace {
+            trace.flush()?;
         }
         Ok(())
     }
