@@ -195,6 +195,22 @@ impl Parameters {
         Ok(Self { names: self.names.clone(), tensors, prepared, gradients: Arc::new([]) })
     }
 
+    /// Published parameters for readers on `device` that compute in `dtype`: the same where they are so already, else a
+    /// copy.
+    ///
+    /// # Errors
+    /// When a device has no memory for it.
+    pub fn placed(&self, device: &Device, dtype: DType) -> Result<Self> {
+        let fits = |tensor: &Tensor| tensor.device().same_device(device) && tensor.dtype() == dtype;
+        if self.tensors.iter().all(fits) {
+            return Ok(self.clone());
+        }
+        let copy = |tensor: &Tensor| tensor.detach().to_device(device)?.to_dtype(dtype);
+        let tensors = self.tensors.iter().map(copy).collect::<Result<Vec<_>>>()?;
+        let prepared = tensors.iter().map(|_| Some(Prepared::default())).collect();
+        Ok(Self { names: self.names.clone(), tensors, prepared, gradients: Arc::new([]) })
+    }
+
     /// What is published where some parameters are frozen ([`Parameters::to_variables_where`]): copies of those that
     /// may still change; the frozen ones share their storage and laid-out form with all other such copies.
     pub fn snapshot(&self) -> Result<Self> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::checkpoint::{StandingGroup, TokenRunState};
 use super::critic::ValueFunction;
 use super::demonstrations::Demonstrations;
+use super::devices::TokenDevices;
 use super::frozen;
 use super::generator::GeneratorSnapshot;
 use super::grading::GradingPool;
@@ -38,9 +39,6 @@ pub use self::from_checkpoint::load_token_parameters;
 pub(super) use self::from_checkpoint::{adopt_trained, load};
 use self::from_checkpoint::{adopted, older_versions, resumed, write_off_lost};
 
-/// One generator a device; the CPU is the only device yet.
-const GENERATORS: usize = 1;
-
 /// A run that is ready to start.
 pub(super) struct Prepared {
     /// What all actors share.
@@ -58,13 +56,15 @@ pub(super) fn build(
     mut model: LanguageModel,
     critic: Option<ValueFunction>,
     teachers: &OpenTeachers,
+    devices: &TokenDevices,
     metrics: &Arc<TokenMetrics>,
     run_dir: &RunDir,
     options: &TrainOptions,
     interrupt: &Interrupt,
 ) -> Result<Prepared, TrainError> {
-    let mut checkpoint =
-        if options.resume { load(&CheckpointReader::new(run_dir.checkpoints()))? } else { None };
+    let generators = devices.generation.len();
+    let reader = CheckpointReader::new(run_dir.checkpoints());
+    let mut checkpoint = if options.resume { load(&reader, model.decoder.device())? } else { None };
     if options.resume && checkpoint.is_none() {
         eprintln!("no checkpoint in {}; starting anew", run_dir.path().display());
     }
@@ -108,7 +108,7 @@ pub(super) fn build(
         parameters: learner.parameters().snapshot().map_err(LearnerError::from)?,
         normalizer: None,
     };
-    let bus = Arc::new(ParameterBus::new(first, GENERATORS));
+    let bus = Arc::new(ParameterBus::new(first, generators));
     let balancer = Balancer::new(&config.learner, options.serial, state.balance);
     let plane = Arc::new(Plane::new(PlaneParts {
         task: Arc::clone(&task),
@@ -116,7 +116,7 @@ pub(super) fn build(
         learner: config.learner.clone(),
         answers: balancer.answers().unwrap_or(config.learner.group_size),
         context: model.decoder.config().context,
-        generators: GENERATORS,
+        generators,
         queue: sender.clone(),
         prompts,
         scheduler: state.plane.scheduler.clone(),
@@ -127,10 +127,8 @@ pub(super) fn build(
     plane
         .restore(open, tracked, state.ordered, |trajectory| adopted(&ledger, trajectory))
         .map_err(TrainError::Checkpoint)?;
-    let waker = Arc::clone(&plane);
-    let wake = Box::new(move || waker.wake());
-    let grading = GradingPool::start(&config.grading, options.serial, Arc::clone(&task), GENERATORS, wake)
-        .map_err(|error| TrainError::Task(format!("the grading threads cannot be started: {error}")))?;
+    let grading = start_grading(&config, options.serial, &task, &plane)?;
+    let places = devices.places(&config, &model.decoder)?;
     let run = Arc::new(TokenRun::new(TokenRunParts {
         stops: model.stops(&config.generate.stop),
         config,
@@ -138,6 +136,7 @@ pub(super) fn build(
         tokenizer: model.tokenizer,
         decoder: model.decoder,
         ledger,
+        places,
         bus,
         plane,
         grading,
@@ -147,7 +146,8 @@ pub(super) fn build(
     if let Some(epochs) = balancer.epochs() {
         learner.set_epochs(epochs);
     }
-    let generators = std::mem::take(&mut state.generators);
+    let mut snapshots = std::mem::take(&mut state.generators);
+    snapshots.resize(generators, None);
     let learner = learner_role(
         &run,
         learner,
@@ -160,9 +160,20 @@ pub(super) fn build(
         options,
         interrupt,
     )?;
-    let mut snapshots = generators;
-    snapshots.resize(GENERATORS, None);
     Ok(Prepared { run, learner, generators: snapshots })
+}
+
+/// The threads that grade for all generators.
+fn start_grading(
+    config: &TokenConfig,
+    serial: bool,
+    task: &Arc<dyn Task>,
+    plane: &Arc<Plane>,
+) -> Result<GradingPool, TrainError> {
+    let waker = Arc::clone(plane);
+    let wake = Box::new(move || waker.wake());
+    GradingPool::start(&config.grading, serial, Arc::clone(task), plane.generators(), wake)
+        .map_err(|error| TrainError::Task(format!("the grading threads cannot be started: {error}")))
 }
 
 /// The learner's role with its files and what a checkpoint held for it.

@@ -73,8 +73,9 @@ impl Generator {
     ) -> Result<Self, RoleError> {
         let config = &run.config.generate;
         let published = run.bus.latest();
-        let weights = run.generator_weights(&published)?;
-        let engine = Engine::new(Arc::clone(&run.decoder), weights, config.engine.clone(), run.config.seed)?;
+        let weights = run.generator_weights(index, &published)?;
+        let decoder = Arc::clone(run.places[index].decoder());
+        let engine = Engine::new(decoder, weights, config.engine.clone(), run.config.seed)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(config.threads)
             .thread_name(move |thread| format!("generator {index}.{thread}"))
@@ -122,7 +123,7 @@ impl Generator {
             let running = self.engine.usage().running as u64;
             self.metrics.interrupted.inc_by(running);
         }
-        let weights = self.run.generator_weights(&published)?;
+        let weights = self.run.generator_weights(self.index, &published)?;
         self.engine.swap(weights, mode);
         self.run.bus.note(self.index, published.version);
         self.run.set_current(self.index, &published);
