@@ -90,7 +90,7 @@ impl Model {
     /// The same on a device, rounded to a type.
     fn placed(&self, device: &Device, dtype: DType) -> Result<(Arc<Decoder>, Arc<Parameters>)> {
         let decoder = Arc::new(self.decoder.placed(device, dtype)?);
-        Ok((decoder, Arc::new(self.parameters.placed(device, dtype)?)))
+        Ok((decoder, Arc::new(self.parameters.placed(device, dtype, None)?.parameters)))
     }
 
     /// The same with every value as it is after rounding to a type.
@@ -205,7 +205,7 @@ fn learner(model: &Model, device: &Device, dtype: DType) -> Result<TokenLearner>
         ..TokenLearnerConfig::default()
     };
     let (decoder, frozen) = (Arc::new(model.decoder.placed(device, dtype)?), NamePatterns::default());
-    let parameters = model.parameters.placed(device, DType::F32)?;
+    let parameters = model.parameters.placed(device, DType::F32, None)?.parameters;
     let state = TokenLearnerState::default();
     let learner = TokenLearner::new(config, SEED, decoder, &parameters, &frozen, 1.0, state);
     let mut learner = learner.map_err(Error::wrap)?;

@@ -96,8 +96,9 @@ pub fn collect(
         let file = DecoderFile::new(&model.decoder, &parameters).map_err(LearnerError::from)?;
         writer.put_policy(&file)?;
     }
-    let parameters = parameters.placed(model.decoder.device(), model.decoder.dtype());
-    let mut weights = Weights::new(Arc::new(parameters.map_err(LearnerError::from)?), version);
+    let placed = parameters.placed(model.decoder.device(), model.decoder.dtype(), None);
+    let parameters = placed.map_err(LearnerError::from)?.parameters;
+    let mut weights = Weights::new(Arc::new(parameters), version);
     if config.generate.bf16_weights {
         weights = weights.rounded_to_bf16(&model.decoder).map_err(LearnerError::from)?;
     }

@@ -1,8 +1,9 @@
 //! Published weights where generators compute.
 //!
 //! Generators on one device share a [`Place`]. Weights that the learner published on that device are used as they are;
-//! on another one they are copied once for each version, by the generator that asks first. A place keeps the copy it
-//! made last, and nothing that was published: whoever generates with an older version holds it himself.
+//! on another one they are copied once for each version, by the generator that asks first, and what no update changes
+//! once for all versions. A place keeps the copy that it made last, and nothing that was published: whoever generates with
+//! an older version holds it himself.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -11,7 +12,7 @@ use candle_core::{DType, Result};
 use crate::actors::parameter_bus::Published;
 use crate::actors::run::NamedDevice;
 use crate::generate::Weights;
-use crate::policy::Decoder;
+use crate::policy::{Decoder, PlacedCopy};
 
 /// One device and the generators on it.
 pub struct Place {
@@ -20,7 +21,14 @@ pub struct Place {
     /// Sample with weights rounded to bfloat16.
     rounds: bool,
     /// The version that was made ready last.
-    latest: Mutex<Option<(Weak<Published>, Weights)>>,
+    latest: Mutex<Option<Latest>>,
+}
+
+/// What a place made of a version.
+struct Latest {
+    of: Weak<Published>,
+    copy: PlacedCopy,
+    weights: Weights,
 }
 
 impl Place {
@@ -74,19 +82,19 @@ impl Place {
         // Held while weights are copied, so that another generator of this place waits for them.
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         // The weak reference keeps the address from being used again.
-        if let Some((of, weights)) = &*latest
+        if let Some(Latest { of, weights, .. }) = &*latest
             && std::ptr::eq(of.as_ptr(), Arc::as_ptr(published))
         {
             return Ok(weights.clone());
         }
-        // The older copy goes first: a large model leaves no memory for one more than needed.
-        *latest = None;
-        let parameters = published.parameters.placed(self.decoder.device(), self.decoder.dtype())?;
-        let mut weights = Weights::new(Arc::new(parameters), published.version);
+        let before = latest.as_ref().map(|latest| &latest.copy);
+        let (device, dtype) = (self.decoder.device(), self.decoder.dtype());
+        let copy = published.parameters.placed(device, dtype, before)?;
+        let mut weights = Weights::new(Arc::new(copy.parameters.clone()), published.version);
         if self.rounds {
             weights = weights.rounded_to_bf16(&self.decoder)?;
         }
-        *latest = Some((Arc::downgrade(published), weights.clone()));
+        *latest = Some(Latest { of: Arc::downgrade(published), copy, weights: weights.clone() });
         Ok(weights)
     }
 }
@@ -144,6 +152,32 @@ mod tests {
             let rounded = parameters.to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
             assert_eq!(values(&weights.parameters), values(&rounded));
         }
+    }
+
+    #[test]
+    fn what_no_update_changes_is_copied_once_for_all_versions() {
+        let decoder = decoder();
+        let learners = Arc::new(decoder.to_dtype(DType::BF16).unwrap());
+        let place = places(1, &learners, false).remove(0);
+        let drawn = decoder.layout().initialize(1, &Device::Cpu).unwrap().to_dtype(DType::BF16).unwrap();
+        let trained = |name: &str| name.contains("norm");
+        let (variables, parameters) = drawn.to_variables_where(trained).unwrap();
+        let weights = [1, 2].map(|version| {
+            let doubled = (variables[0].1.as_detached_tensor() * 2.0).unwrap();
+            variables[0].1.set(&doubled).unwrap();
+            let parameters = parameters.snapshot().unwrap();
+            let version = Version(version);
+            place.weights(&Arc::new(Published { version, parameters, normalizer: None })).unwrap()
+        });
+        let [one, other] = weights.map(|weights| weights.parameters);
+        for ((name, one), (_, other)) in one.iter().zip(other.iter()) {
+            assert_eq!(one.id() == other.id(), !trained(name), "{name}");
+        }
+        let first = |parameters: &Parameters| {
+            let found = parameters.iter().find(|(name, _)| *name == variables[0].0).unwrap().1.clone();
+            found.to_vec1::<f32>().unwrap()[0]
+        };
+        assert_eq!((first(&one), first(&other)), (2.0, 4.0));
     }
 
     #[test]

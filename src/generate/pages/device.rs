@@ -64,7 +64,7 @@ impl DevicePages {
         Ok(())
     }
 
-    /// Values of one head's keys or values in a layer of a page, over all its positions and heads.
+    /// Values of the keys (or of the values) of a layer in a page.
     fn half(&self) -> usize {
         self.attention.page_len() / 2
     }
