@@ -1,9 +1,9 @@
 //! The parameter bus: the learner publishes immutable versions, readers take the latest whole one.
 //!
 //! A published version is a deep copy that the learner never touches again, so a reader sees one version and not a
-//! mixture. It lives in host memory, or in a token run on the learner's device; a reader on another device copies it there
-//! once for each version it uses. Each reader notes the version it works with, so that lag is known for every actor and not only for those whose
-//! experience is in the current batch.
+//! mixture. It lives in host memory, or in a token run on the learner's device; a reader on another device copies it
+//! there once for each version it uses. Each reader notes the version it works with, so that lag is known for every
+//! actor and not only for those whose experience is in the current batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

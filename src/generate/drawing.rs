@@ -2,8 +2,8 @@
 //!
 //! Each draw is a function of the logits, the run seed, the trajectory's id and the position, so it does not matter
 //! which rows are drawn together, nor on how many threads. On a device, rows that are drawn from all tokens at one
-//! temperature are drawn by a kernel, with the same randomness; the others need their candidates recorded, and are copied
-//! to host memory and drawn there.
+//! temperature are drawn by a kernel, with the same randomness; the others need their candidates recorded, and are
+//! copied to host memory and drawn there.
 
 #[cfg(any(feature = "cuda", feature = "kernel-emulation"))]
 mod on_device;

@@ -44,7 +44,8 @@ impl Engine {
     /// An engine without work. `seed` is the run's: with a trajectory's id and a position it tells a draw.
     ///
     /// # Errors
-    /// When a setting is out of its range, the weights are not on the decoder's device, or the KV cache does not fit there.
+    /// When a setting is out of its range, the weights are not on the decoder's device, or the KV cache does not fit
+    /// there.
     pub fn new(
         decoder: Arc<Decoder>,
         weights: Weights,

@@ -1,9 +1,9 @@
 //! The pool of pages: fixed capacity, a free list, a count of references for each page.
 //!
 //! A page holds the keys and values of [`KEY_TILE`] positions of one sequence in all layers. Sequences with a common
-//! beginning share full pages; who wants to write into a shared page gets a copy first. Where the values lie is the part
-//! of a [`PageStore`]. Invariants: a page is free if and only if nobody refers to it; planning never fails and never waits
-//! for a device, since what it has done to pages is carried out before the next forward pass.
+//! beginning share full pages; who wants to write into a shared page gets a copy first. Where the values lie is the
+//! part of a [`PageStore`]. Invariants: a page is free if and only if nobody refers to it; planning never fails and
+//! never waits for a device, since what it has done to pages is carried out before the next forward pass.
 
 #[cfg(not(any(feature = "cuda", feature = "kernel-emulation")))]
 mod absent;

@@ -1,9 +1,9 @@
-//! Language models on a device: generation out of a device's pages and one step of training, each against the CPU, and how
-//! fast both are.
+//! Language models on a device: generation out of a device's pages and one step of training, each against the CPU, and
+//! how fast both are.
 //!
-//! What is generated on a device is scored again on the CPU under the same weights: the log-probabilities recorded while
-//! sampling are compared with those, so that a draw that falls to the other side of a border does not matter. Part of the
-//! way the trajectories are taken out and put back with their keys and values saved.
+//! What is generated on a device is scored again on the CPU under the same weights: the log-probabilities recorded
+//! while sampling are compared with those, so that a draw that falls to the other side of a border does not matter.
+//! Part of the way the trajectories are taken out and put back with their keys and values saved.
 
 use std::sync::Arc;
 #[cfg(feature = "cuda")]
@@ -194,8 +194,8 @@ pub(super) fn generation_difference(model: &Model, device: &Device, dtype: DType
     Ok(if largest.is_nan() { f64::INFINITY } else { largest })
 }
 
-/// A learner of a model on a device. Its optimiser's steps hardly differ in length from its gradients, so that a gradient
-/// near zero does not make for a step of either sign.
+/// A learner of a model on a device. Its optimiser's steps hardly differ in length from its gradients, so that a
+/// gradient near zero does not make for a step of either sign.
 fn learner(model: &Model, device: &Device, dtype: DType) -> Result<TokenLearner> {
     let steady = AdamwConfig { epsilon: 1.0, weight_decay: 0.0, ..AdamwConfig::default() };
     let config = TokenLearnerConfig {

@@ -28,8 +28,8 @@ struct State {
 }
 
 impl GradientSum {
-    /// The empty sum for a parameter like `parameter`; in f32 for one of bf16, which could not hold the small terms of a
-    /// long sum.
+    /// The empty sum for a parameter like `parameter`; in f32 for one of bf16, which could not hold the small terms of
+    /// a long sum.
     ///
     /// # Errors
     /// When a device has no memory for it.

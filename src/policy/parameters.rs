@@ -132,8 +132,8 @@ type Prepared = Arc<OnceLock<Option<PreparedWeight>>>;
 pub struct PlacedCopy {
     /// The parameters there.
     pub parameters: Parameters,
-    /// The places of the published parameters' laid-out forms: versions share them for what does not change between them,
-    /// and so it is known again. Weak, which keeps the addresses from being used anew, and nothing else.
+    /// The places of the published parameters' laid-out forms: versions share them for what does not change between
+    /// them, and so it is known again. Weak, which keeps the addresses from being used anew, and nothing else.
     marks: Vec<Option<Weak<OnceLock<Option<PreparedWeight>>>>>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Generators on one device share a [`Place`]. Weights that the learner published on that device are used as they are;
 //! on another one they are copied once for each version, by the generator that asks first, and what no update changes
-//! once for all versions. A place keeps the copy that it made last, and nothing that was published: whoever generates with
-//! an older version holds it himself.
+//! once for all versions. A place keeps the version that it made ready last: whoever generates with an older one holds
+//! it himself.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -32,8 +32,8 @@ struct Latest {
 }
 
 impl Place {
-    /// The places of generators on `devices`, in order. `decoder` is the learner's; `rounds` says that weights are rounded
-    /// to bfloat16 before they sample. A CPU computes in f32, whatever the learner computes in.
+    /// The places of generators on `devices`, in order. `decoder` is the learner's; `rounds` says that weights are
+    /// rounded to bfloat16 before they sample. A CPU computes in f32, whatever the learner computes in.
     ///
     /// # Errors
     /// When a device fails.

@@ -60,7 +60,8 @@ pub struct Pretraining {
     pub loss: f64,
 }
 
-/// Trains a critic on a corpus, on the learner's device, and writes it. `watch` is told of each step and its loss; steps in all are known.
+/// Trains a critic on a corpus, on the learner's device, and writes it. `watch` is told of each step and its loss;
+/// steps in all are known.
 ///
 /// # Errors
 /// When the settings cannot work, the corpus or what the critic begins as cannot be used, or training or the file system

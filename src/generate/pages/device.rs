@@ -1,9 +1,9 @@
 //! Pages in the memory of a device, which kernels write and read.
 //!
 //! What planning asks for (copies, restored values) is noted and carried out in order before the next forward pass or
-//! save, since planning cannot fail. Saved values are laid out as in host memory, in f32: a trajectory may go on on another
-//! device, with the bits that it had. A page that is handed out anew still holds what it held: attention never looks
-//! behind the rows that were written.
+//! save, since planning cannot fail. Saved values are laid out as in host memory, in f32: a trajectory may go on on
+//! another device, with the bits that it had. A page that is handed out anew still holds what it held: attention never
+//! looks behind the rows that were written.
 
 use candle_core::{DType, Device, Error, Result, Tensor};
 

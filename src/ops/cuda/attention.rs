@@ -243,8 +243,8 @@ pub(crate) struct Request {
     pub(crate) pages: Vec<u32>,
 }
 
-/// What the blocks of a pass of new rows against pages have to do, on the device. It does not depend on keys and values,
-/// so all layers of a model share one.
+/// What the blocks of a pass of new rows against pages have to do, on the device. It does not depend on keys and
+/// values, so all layers of a model share one.
 #[derive(Debug, Clone)]
 pub(crate) struct PagedPlan {
     /// N.

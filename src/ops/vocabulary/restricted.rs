@@ -100,7 +100,8 @@ const NAME: &str = "candidate_log_prob";
 ///
 /// Shapes: x `[N, D]`, weight `[V, D]`, targets `[N]` (`u32`), N sets, result `[N, 2]`. Differentiable in x and weight;
 /// adds to the weight's gradient sum where there is one. For `f32` and `f64` on the CPU; elsewhere it is composed of
-/// candle's operators, with the logits of all entries, and gives `f32`. Errors when a shape does not fit, a set is not ascending ids below V, a target is not in its set, or the temperature is not a positive number.
+/// candle's operators, with the logits of all entries, and gives `f32`. Errors when a shape does not fit, a set is not
+/// ascending ids below V, a target is not in its set, or the temperature is not a positive number.
 pub fn candidate_log_prob<'a>(
     x: &Tensor,
     weight: impl Into<WeightRef<'a>>,

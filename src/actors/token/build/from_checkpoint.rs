@@ -38,7 +38,8 @@ pub(in crate::actors::token) struct TokenCheckpoint {
     pub(super) older: Vec<(Version, Vec<(String, Tensor)>)>,
 }
 
-/// Reads the newest whole checkpoint of a token run; a critic that it holds goes to `device`, all else is in host memory.
+/// Reads the newest whole checkpoint of a token run; a critic that it holds goes to `device`, all else is in host
+/// memory.
 pub(in crate::actors::token) fn load(
     reader: &CheckpointReader,
     device: &Device,

@@ -1,20 +1,21 @@
 //! Parameters that are computed with in bf16, beside the f32 ones that the optimiser updates.
 //!
-//! An update is often smaller than the distance of two neighbouring bf16 numbers: added to one of them it would be lost,
-//! every time. The f32 parameters (masters) take it up, and what is computed with is their rounding, renewed after each
-//! step. Invariant: a rounding is that of its master as it is, so that a checkpoint needs the masters alone.
+//! An update is often smaller than the distance of two neighbouring bf16 numbers: added to one of them it would be
+//! lost, every time. The f32 parameters (masters) take it up, and what is computed with is their rounding, renewed
+//! after each step. Invariant: a rounding is that of its master as it is, so that a checkpoint needs the masters alone.
 
 use candle_core::{DType, Result, Var};
 
 use crate::policy::Parameters;
 
-/// Each variable of a learner and the rounding that is computed with; none where it computes in the variables' own type.
+/// Each variable of a learner and the rounding that is computed with; none where it computes in the variables' own
+/// type.
 #[derive(Debug, Default)]
 pub(super) struct Roundings(Vec<(Var, Var)>);
 
 impl Roundings {
-    /// The parameters that are computed with in a float type, from `parameters` of which `masters` are the variables, in
-    /// order. Those that are not trained are rounded once.
+    /// The parameters that are computed with in a float type, from `parameters` of which `masters` are the variables,
+    /// in order. Those that are not trained are rounded once.
     ///
     /// # Errors
     /// When a device has no memory for them.
