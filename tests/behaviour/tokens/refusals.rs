@@ -123,6 +123,30 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
         (vec!["model={ path = \"/nowhere/at/all\" }"], "/nowhere/at/all"),
         (vec!["generate.engine.cache_tokens=0"], "cache_tokens"),
         (vec!["generate.top_k=0"], "top_k"),
+        (vec!["generate.top_p=1.5"], "top_p"),
+        (vec!["model.adapters={ rank = 0 }"], "rank"),
+        (vec!["model.adapters={ targets = [] }"], "targets"),
+        (vec![EXPERTS, "model.adapters={}"], "experts"),
+        (vec!["model.frozen=[\"lm_head.*\"]"], "lm_head.*"),
+        (vec!["model.frozen=[\"*\"]"], "nothing is left to train"),
+        (vec![ADAPTERS, "model.frozen=[\"*lora_*\"]"], "nothing is left to train"),
+        (
+            vec!["task={ name = \"dataset\", options = { path = \"/no/file\", verifier = \"exact\" } }"],
+            "/no/file",
+        ),
+    ] {
+        let run_dir = dir.path().join("run");
+        let changes = [&changes[..], &["stop.updates=1"]].concat();
+        let error = train(&run_dir, &TaskRegistry::builtin(), &changes, true, false).unwrap_err().to_string();
+        assert!(error.contains(words), "{changes:?}: {error}");
+        assert!(!run_dir.exists());
+    }
+}
+
+#[test]
+fn devices_and_float_types_that_cannot_be_had_are_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    for (changes, words) in [
         (vec!["model.precision=\"bf16\""], "`model.precision`, `devices.learner`"),
         (
             vec![
@@ -136,17 +160,6 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
         (vec!["devices={ learner = \"gpu\" }"], "unknown device `gpu`"),
         (vec!["devices={ learner = \"cuda:4096\" }"], "`cuda:4096`"),
         (vec!["devices={ generation = [\"cpu\", \"cuda:4096\"] }"], "`cuda:4096`"),
-        (vec!["generate.top_p=1.5"], "top_p"),
-        (vec!["model.adapters={ rank = 0 }"], "rank"),
-        (vec!["model.adapters={ targets = [] }"], "targets"),
-        (vec![EXPERTS, "model.adapters={}"], "experts"),
-        (vec!["model.frozen=[\"lm_head.*\"]"], "lm_head.*"),
-        (vec!["model.frozen=[\"*\"]"], "nothing is left to train"),
-        (vec![ADAPTERS, "model.frozen=[\"*lora_*\"]"], "nothing is left to train"),
-        (
-            vec!["task={ name = \"dataset\", options = { path = \"/no/file\", verifier = \"exact\" } }"],
-            "/no/file",
-        ),
     ] {
         let run_dir = dir.path().join("run");
         let changes = [&changes[..], &["stop.updates=1"]].concat();
