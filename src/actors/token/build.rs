@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::checkpoint::TokenRunState;
 use super::critic::ValueFunction;
 use super::demonstrations::Demonstrations;
+use super::devices::TokenDevices;
 use super::frozen;
 use super::grading::GradingPool;
 use super::journal::TokenJournal;
@@ -37,9 +38,6 @@ pub use self::from_checkpoint::load_token_parameters;
 pub(super) use self::from_checkpoint::{adopt_trained, load};
 use self::from_checkpoint::{adopted, older_versions, resumed, write_off_lost};
 
-/// One generator a device; the CPU is the only device yet.
-const GENERATORS: usize = 1;
-
 /// A run that is ready to start.
 pub(super) struct Prepared {
     /// What all actors share.
@@ -55,13 +53,15 @@ pub(super) fn build(
     mut model: LanguageModel,
     critic: Option<ValueFunction>,
     teachers: &OpenTeachers,
+    devices: &TokenDevices,
     metrics: &Arc<TokenMetrics>,
     run_dir: &RunDir,
     options: &TrainOptions,
     interrupt: &Interrupt,
 ) -> Result<Prepared, TrainError> {
-    let mut checkpoint =
-        if options.resume { load(&CheckpointReader::new(run_dir.checkpoints()))? } else { None };
+    let generators = devices.generation.len();
+    let reader = CheckpointReader::new(run_dir.checkpoints());
+    let mut checkpoint = if options.resume { load(&reader, model.decoder.device())? } else { None };
     if options.resume && checkpoint.is_none() {
         eprintln!("no checkpoint in {}; starting anew", run_dir.path().display());
     }
@@ -104,14 +104,14 @@ pub(super) fn build(
         parameters: learner.parameters().snapshot().map_err(LearnerError::from)?,
         normalizer: None,
     };
-    let bus = Arc::new(ParameterBus::new(first, GENERATORS));
+    let bus = Arc::new(ParameterBus::new(first, generators));
     let balancer = Balancer::new(&config.learner, options.serial, state.balance);
     let trace = options.trace.then(|| {
         let path = run_dir.path().join(TRACE_FILE);
         if options.resume {
-            TraceWriter::append(&path, &state.plane.scheduler, GENERATORS)
+            TraceWriter::append(&path, &state.plane.scheduler, generators)
         } else {
-            TraceWriter::create(&path, &state.plane.scheduler, GENERATORS)
+            TraceWriter::create(&path, &state.plane.scheduler, generators)
         }
     });
     let trace = trace.transpose()?;
@@ -120,7 +120,7 @@ pub(super) fn build(
         tokenizer: Arc::clone(&model.tokenizer),
         learner: config.learner.clone(),
         context: model.decoder.config().context,
-        generators: GENERATORS,
+        generators,
         serial: options.serial,
         prompts,
         scheduler: state.plane.scheduler.clone(),
@@ -139,10 +139,8 @@ pub(super) fn build(
     if let Some(answers) = balancer.answers() {
         plane.set_answers(answers);
     }
-    let waker = Arc::clone(&plane);
-    let wake = Box::new(move || waker.wake());
-    let grading = GradingPool::start(&config.grading, options.serial, Arc::clone(&task), GENERATORS, wake)
-        .map_err(|error| TrainError::Task(format!("the grading threads cannot be started: {error}")))?;
+    let grading = start_grading(&config, options.serial, &task, &plane)?;
+    let places = devices.places(&config, &model.decoder)?;
     let run = Arc::new(TokenRun::new(TokenRunParts {
         stops: model.stops(&config.generate.stop),
         config,
@@ -150,6 +148,7 @@ pub(super) fn build(
         tokenizer: model.tokenizer,
         decoder: model.decoder,
         ledger,
+        places,
         bus,
         plane,
         grading,
@@ -161,6 +160,19 @@ pub(super) fn build(
     let learner =
         learner_role(&run, learner, balancer, state, demonstrations, position, run_dir, options, interrupt)?;
     Ok(Prepared { run, learner })
+}
+
+/// The threads that grade for all generators.
+fn start_grading(
+    config: &TokenConfig,
+    serial: bool,
+    task: &Arc<dyn Task>,
+    plane: &Arc<Plane>,
+) -> Result<GradingPool, TrainError> {
+    let waker = Arc::clone(plane);
+    let wake = Box::new(move || waker.wake());
+    GradingPool::start(&config.grading, serial, Arc::clone(task), plane.generators(), wake)
+        .map_err(|error| TrainError::Task(format!("the grading threads cannot be started: {error}")))
 }
 
 /// The learner's role with its files and what a checkpoint held for it.

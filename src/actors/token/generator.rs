@@ -80,8 +80,9 @@ impl Generator {
     ) -> Result<Self, RoleError> {
         let config = &run.config.generate;
         let published = run.bus.latest();
-        let weights = run.generator_weights(&published)?;
-        let engine = Engine::new(Arc::clone(&run.decoder), weights, config.engine.clone(), run.config.seed)?;
+        let weights = run.generator_weights(index, &published)?;
+        let decoder = Arc::clone(run.places[index].decoder());
+        let engine = Engine::new(decoder, weights, config.engine.clone(), run.config.seed)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(config.threads)
             .thread_name(move |thread| format!("generator {index}.{thread}"))
@@ -125,7 +126,7 @@ impl Generator {
             self.metrics.interrupted.inc_by(running);
         }
         let since = Instant::now();
-        let weights = self.run.generator_weights(&published)?;
+        let weights = self.run.generator_weights(self.index, &published)?;
         self.engine.swap(weights, self.run.resume_mode());
         if let Some(trace) = &mut self.trace {
             trace.loaded(since.elapsed());

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::faults::TokenFaults;
 use super::generator::{Generator, GeneratorSnapshot};
 use super::grading::GradingPool;
+use super::placement::Place;
 use super::plane::Plane;
 use crate::actors::incidents::Incidents;
 use crate::actors::parameter_bus::{ParameterBus, Published};
@@ -27,12 +28,14 @@ pub struct TokenRun {
     pub task: Arc<dyn Task>,
     /// Texts to tokens and back.
     pub tokenizer: Arc<Tokenizer>,
-    /// The architecture.
+    /// The architecture, on the learner's device.
     pub decoder: Arc<Decoder>,
     /// What ends an answer.
     pub stops: Arc<Stops>,
     /// The account.
     pub ledger: Ledger,
+    /// Where each generator computes.
+    pub places: Vec<Arc<Place>>,
     /// Published parameters. Readers: the generators.
     pub bus: Arc<ParameterBus>,
     /// Groups in flight.
@@ -82,12 +85,14 @@ pub struct TokenRunParts {
     pub task: Arc<dyn Task>,
     /// Texts to tokens and back.
     pub tokenizer: Arc<Tokenizer>,
-    /// The architecture.
+    /// The architecture, on the learner's device.
     pub decoder: Arc<Decoder>,
     /// What ends an answer.
     pub stops: Arc<Stops>,
     /// The account.
     pub ledger: Ledger,
+    /// Where each generator computes.
+    pub places: Vec<Arc<Place>>,
     /// Published parameters.
     pub bus: Arc<ParameterBus>,
     /// Groups in flight.
@@ -111,6 +116,7 @@ impl TokenRun {
             decoder: parts.decoder,
             stops: parts.stops,
             ledger: parts.ledger,
+            places: parts.places,
             bus: parts.bus,
             plane: parts.plane,
             grading: parts.grading,
@@ -154,14 +160,15 @@ impl TokenRun {
     /// A published version as a generator samples with it.
     ///
     /// # Errors
-    /// When its weights cannot be rounded.
-    pub fn generator_weights(&self, published: &Published) -> Result<Weights, RoleError> {
-        let weights = Weights::new(Arc::new(published.parameters.clone()), published.version);
-        if self.config.generate.bf16_weights {
-            let rounded = weights.rounded_to_bf16(&self.decoder);
-            return rounded.map_err(|source| RoleError::Inference { device: "cpu".into(), source });
-        }
-        Ok(weights)
+    /// When its device has no memory for it.
+    pub fn generator_weights(
+        &self,
+        generator: usize,
+        published: &Arc<Published>,
+    ) -> Result<Weights, RoleError> {
+        let place = &self.places[generator];
+        let failed = |source| RoleError::Inference { device: place.name().into(), source };
+        place.weights(published).map_err(failed)
     }
 
     /// Whether a generator samples with exactly these parameters.
