@@ -117,6 +117,10 @@ pub struct GenerateConfig {
     pub threads: usize,
     /// The engine.
     pub engine: EngineConfig,
+    /// Positions of stopped answers whose keys and values are kept in host memory, where the schedule keeps them
+    /// (`schedule.resume`); what finds no room is computed again when its answer goes on. Absent: as many as the engines'
+    /// caches hold.
+    pub host_cache_tokens: Option<usize>,
     /// Sample with weights rounded to bfloat16, to study a mismatch between generation and training.
     pub bf16_weights: bool,
 }
@@ -131,6 +135,7 @@ impl Default for GenerateConfig {
             stop: Vec::new(),
             threads: 1,
             engine: EngineConfig::default(),
+            host_cache_tokens: None,
             bf16_weights: false,
         }
     }

@@ -120,6 +120,10 @@ pub(super) fn build(
         tokenizer: Arc::clone(&model.tokenizer),
         learner: config.learner.clone(),
         context: model.decoder.config().context,
+        host_cache_tokens: config
+            .generate
+            .host_cache_tokens
+            .unwrap_or(config.generate.engine.cache_tokens * generators),
         generators,
         serial: options.serial,
         prompts,

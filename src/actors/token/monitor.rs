@@ -67,7 +67,7 @@ impl Observer for TokenMonitor {
         for (generator, lag) in run.bus.lags(figures.version).enumerate() {
             run.metrics.generator(generator as u32).lag.set(lag);
         }
-        let Census { live, paused, ready, credit, target } = run.plane.census();
+        let Census { live, paused, ready, credit, target, host_cache, recomputed } = run.plane.census();
         run.metrics.queue.depth.set(ready);
         let schedule = &run.metrics.schedule;
         schedule.live.set(live);
@@ -75,6 +75,8 @@ impl Observer for TokenMonitor {
         schedule.ready.set(ready);
         schedule.credit.set(credit);
         schedule.target_concurrency.set(target);
+        schedule.host_cache_tokens.set(host_cache);
+        schedule.host_cache_refused.set(recomputed);
         run.metrics.observe_ledger(&ledger);
         let stop = &run.config.stop;
         let wall_seconds = self.earlier_seconds + self.started.elapsed().as_secs_f64();

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use open::{At, Open, Seat};
+use open::{At, HostCache, Open, Seat};
 pub use records::{
     BegunMember, Census, Complete, Ended, GroupCounts, GroupKey, Member, OpenSnapshot, Order, PlaneSnapshot,
     ReadyGroup, SeatSnapshot, StandingGroup, Stored, Tracked,
@@ -57,6 +57,8 @@ pub struct PlaneParts {
     pub learner: TokenLearnerConfig,
     /// Positions of the model's context.
     pub context: usize,
+    /// Positions of stopped members whose keys and values are kept.
+    pub host_cache_tokens: usize,
     /// Generators.
     pub generators: usize,
     /// Whether the run is a function of its settings alone, so that its schedule must not know the time.
@@ -97,6 +99,8 @@ struct State {
     batch: Option<Vec<ReadyGroup>>,
     /// For each generator.
     orders: Vec<VecDeque<Order>>,
+    /// Keys and values of members that were stopped.
+    cache: HostCache,
     /// Members that were told to stop and have not.
     pausing: BTreeSet<MemberId>,
     /// What each engine shows.
@@ -157,6 +161,7 @@ impl Plane {
             ready: BTreeMap::new(),
             batch: None,
             orders: vec![VecDeque::new(); parts.generators],
+            cache: HostCache { most: parts.host_cache_tokens, used: 0, refused: 0 },
             pausing: BTreeSet::new(),
             loads: vec![EngineLoad::default(); parts.generators],
             history: parts.history,
@@ -305,13 +310,13 @@ impl Plane {
                 break group;
             }
         };
-        let State { open, runnable, scheduler, .. } = &mut *state;
+        let State { open, runnable, scheduler, cache, .. } = &mut *state;
         let open = open.get_mut(&group)?;
         let loaded = Version(scheduler.loaded().unwrap_or_default());
         let keeps = |version: Version| self.settings.resume.keeps_kv(version != loaded);
         let mut members = Vec::new();
         while let Some(id) = runnable.front().filter(|id| id.group == group) {
-            members.extend(open.hand_out(id.member, generator, keeps));
+            members.extend(open.hand_out(id.member, generator, cache, keeps));
             runnable.pop_front();
         }
         if let RoundEnd::Budget { tokens } = self.settings.round_end {
@@ -429,6 +434,8 @@ impl Plane {
             ready: state.ready.len() as u64 + state.batch.as_ref().map_or(0, Vec::len) as u64,
             credit: state.scheduler.credit().max(0) as u64,
             target: state.scheduler.limit().min(pool),
+            host_cache: state.cache.used as u64,
+            recomputed: state.cache.refused,
         }
     }
 

@@ -15,11 +15,23 @@ pub struct ScheduleMetrics {
     pub credit: CountGauge,
     /// Most that may be generated at once.
     pub target_concurrency: CountGauge,
+    /// Positions of those that were stopped whose keys and values are kept.
+    pub host_cache_tokens: CountGauge,
+    /// Those that were stopped and found no room for theirs.
+    pub host_cache_refused: CountGauge,
 }
 
 impl ScheduleMetrics {
     pub(super) fn declare(r: &mut Registrar) -> Self {
         Self {
+            host_cache_tokens: r.gauge(
+                "host_cache_tokens",
+                "Positions of stopped trajectories whose keys and values are kept in host memory.".to_owned(),
+            ),
+            host_cache_refused: r.gauge(
+                "host_cache_refused",
+                "Trajectories whose keys and values found no room there since the process began.".to_owned(),
+            ),
             live: r.gauge("live_trajectories", "Trajectories that are being generated.".to_owned()),
             paused: r.gauge("paused_trajectories", "Trajectories that were stopped, to go on later.".to_owned()),
             ready: r.gauge("ready_groups", "Complete groups that wait for the learner.".to_owned()),

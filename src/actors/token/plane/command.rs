@@ -128,10 +128,11 @@ impl Plane {
         let Some(&group) = state.ids.get(&(id.epoch, id.prompt)) else {
             return stored.ticket.discard(DropReason::ActorRestart);
         };
-        let State { open, pausing, runnable, orders, .. } = &mut *state;
+        let State { open, pausing, runnable, orders, cache, .. } = &mut *state;
         let Some(seat) = open.get_mut(&group).and_then(|open| open.seat(id)) else {
             return stored.ticket.discard(DropReason::ActorRestart);
         };
+        let stored = cache.keep(stored);
         let member = MemberId { group, member: u32::from(id.member) };
         if let At::With(owner) = std::mem::replace(&mut seat.at, At::Stored(Box::new(stored))) {
             orders[owner].retain(|order| order.id() != id);
@@ -185,7 +186,10 @@ pub(super) fn begin_anew(state: &mut State, id: MemberId) {
         let before = open.id(id.member);
         if let Some(seat) = open.seats.get_mut(id.member as usize) {
             match seat.begin_anew() {
-                At::Stored(stored) => stored.ticket.discard(DropReason::ActorRestart),
+                At::Stored(stored) => {
+                    state.cache.release(&stored);
+                    stored.ticket.discard(DropReason::ActorRestart);
+                }
                 At::Ended(ended) => ended.ticket.discard(DropReason::ActorRestart),
                 At::With(owner) => {
                     let order = Order::Abort(before, DropReason::ActorRestart);
@@ -251,7 +255,10 @@ fn give_up(state: &mut State, group: u64, reason: DropReason) {
     for ((member, seat), id) in (0_u32..).zip(open.seats).zip(ids) {
         match seat.at {
             At::Fresh => {}
-            At::Stored(stored) => stored.ticket.discard(reason),
+            At::Stored(stored) => {
+                state.cache.release(&stored);
+                stored.ticket.discard(reason);
+            }
             At::Ended(ended) => ended.ticket.discard(reason),
             At::With(owner) => {
                 replace_order(&mut state.orders[owner], Order::Abort(id, reason));

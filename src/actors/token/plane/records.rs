@@ -167,6 +167,10 @@ pub struct Census {
     pub credit: u64,
     /// Most trajectories that may be generated at once.
     pub target: u64,
+    /// Positions whose keys and values are kept with those that were stopped.
+    pub host_cache: u64,
+    /// Those that were stopped and found no room for theirs, since the process began.
+    pub recomputed: u64,
 }
 
 /// What became of groups, counted since the process began.

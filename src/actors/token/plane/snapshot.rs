@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Plane;
 use super::open::{At, Open, Seat};
 use super::records::{
     BegunMember, Ended, OpenSnapshot, PlaneSnapshot, ReadyGroup, SeatSnapshot, StandingGroup, Stored,
 };
+use super::{Plane, State};
 use crate::actors::token::efforts;
 use crate::env::task::Split;
 use crate::schedule::flow::MemberId;
@@ -95,13 +95,13 @@ impl Plane {
             let problem = self.task.problem(Split::Train, key.1).map_err(|error| error.to_string())?;
             let asked = efforts::asked(&problem, &self.learner.efforts, &self.tokenizer)
                 .map_err(|error| error.to_string())?;
-            let scheduler = &state.scheduler;
+            let State { scheduler, cache, .. } = &mut *state;
             let seats = (0_u32..).zip(seats).map(|(member, (attempt, seat))| {
                 let at = match seat {
                     SeatSnapshot::Fresh => At::Fresh,
                     SeatSnapshot::Begun(BegunMember { trajectory, kv, pause_at }) => {
                         let ticket = (tickets.live)(&trajectory);
-                        At::Stored(Box::new(Stored { trajectory, ticket, kv, pause_at }))
+                        At::Stored(Box::new(cache.keep(Stored { trajectory, ticket, kv, pause_at })))
                     }
                     SeatSnapshot::Ended(trajectory) => {
                         let ticket = (tickets.buffered)(&trajectory);

@@ -17,7 +17,7 @@ use super::{
 use crate::actors::parameter_bus::Published;
 use crate::env::task::{Completion, GradeError, Problem, Prompt, Prompts, Split, Task, TaskError};
 use crate::policy::{Decoder, DecoderConfig, Tokenizer};
-use crate::schedule::axes::EngineLoad;
+use crate::schedule::axes::{EngineLoad, Resume};
 use crate::schedule::flow::{FlowScheduler, FlowSettings};
 use crate::schedule::{ScheduleConfig, ScheduleContext};
 use crate::trajectory::{Amount, BufferedTicket, DropReason, Finish, Ledger, Reward, Trajectory, Version};
@@ -85,6 +85,7 @@ fn unstarted(task: Arc<dyn Task>, learner: &str, scheduler: FlowScheduler, promp
         tokenizer: Arc::new(Tokenizer::characters("ab").unwrap()),
         learner: toml::from_str(&format!("prompts = 1\ngroup_size = 2\n{learner}")).unwrap(),
         context: 16,
+        host_cache_tokens: 64,
         generators: 2,
         serial: true,
         trace: None,

@@ -126,3 +126,32 @@ fn what_is_let_go_while_its_grader_has_it_is_told_to_go_on() {
     plane.ended(ended(first, Some(1.0), &ledger));
     assert_eq!(Vec::from(plane.orders(0)), [Order::Continue(id)]);
 }
+
+/// A member as a generator hands it in with keys and values of so many positions.
+fn with_kv(member: Member, positions: usize, ledger: &Ledger) -> Stored {
+    let kv = serde_json::json!({ "positions": positions, "values": [] });
+    Stored { kv: Some((serde_json::from_value(kv).unwrap(), Version(0))), ..stored(member, ledger) }
+}
+
+#[test]
+fn keys_and_values_are_kept_as_far_as_host_memory_may_hold_them_and_go_with_their_members() {
+    let ledger = Ledger::default();
+    let settings = FlowSettings { resume: Resume::KeepKv, ..april() };
+    let plane = scheduled(Arc::new(Single), "", FlowScheduler::new(settings));
+    let mut held = Vec::new();
+    begun(&plane, &mut held);
+    plane.ended(ended(held.remove(0), Some(1.0), &ledger));
+    plane.paused(with_kv(held.remove(0), 40, &ledger), false);
+    plane.paused(with_kv(held.remove(0), 30, &ledger), false);
+    // 64 positions may be kept: the one that goes on later is computed again.
+    assert_eq!((plane.census().host_cache, plane.census().recomputed), (40, 1));
+    plane.take_batch(Duration::ZERO).unwrap();
+    // It is in a checkpoint, and comes back from it.
+    let snapshot = plane.snapshot(Vec::new(), &[]);
+    let again = resumed(Arc::new(Single), "", snapshot, &ledger);
+    assert_eq!(again.census().host_cache, 40);
+    plane.published(published(1));
+    let (mut first, mut second) = (plane.take(0).unwrap(), plane.take(0).unwrap());
+    assert_eq!(first.pop().unwrap().kv.map(|kv| kv.positions()), Some(40));
+    assert!(second.pop().unwrap().kv.is_none() && plane.census().host_cache == 0);
+}
