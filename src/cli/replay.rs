@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use crate::schedule::flow::FlowCommand;
 use crate::schedule::trace::{Replay, TraceReader, replay};
 
 /// Arguments of `forebay replay`.
@@ -60,21 +61,34 @@ fn shown(replay: &Replay) -> anyhow::Result<String> {
         ledger.dropped_in_all(),
     );
     let Some(difference) = &replay.difference else { return Ok(text + "every command is the same\n") };
+    let (expected, found) = (&difference.expected, &difference.found);
+    let alike = expected.iter().zip(found).take_while(|(expected, found)| expected == found).count();
     let _ = writeln!(
         text,
-        "line {} differs: on {}\n  the run said  {}\n  now it says   {}",
+        "line {} differs: on {}, from command {} on\n  the run said  {}\n  now it says   {}",
         difference.line,
         serde_json::to_string(&difference.event)?,
-        serde_json::to_string(&difference.expected)?,
-        serde_json::to_string(&difference.found)?,
+        alike + 1,
+        some_of(&expected[alike..])?,
+        some_of(&found[alike..])?,
     );
+    Ok(text)
+}
+
+/// The first commands of some.
+fn some_of(commands: &[FlowCommand]) -> serde_json::Result<String> {
+    const SHOWN: usize = 4;
+    let mut text = serde_json::to_string(&commands[..commands.len().min(SHOWN)])?;
+    if commands.len() > SHOWN {
+        let _ = write!(text, " and {} more", commands.len() - SHOWN);
+    }
     Ok(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::flow::{FlowCommand, FlowEvent, FlowScheduler};
+    use crate::schedule::flow::{FlowEvent, FlowScheduler};
     use crate::schedule::systems::System;
     use crate::schedule::trace::TraceWriter;
 
@@ -102,7 +116,7 @@ mod tests {
     #[test]
     fn a_difference_is_told_with_its_line_and_both_answers() {
         let text = shown(&replayed(true)).unwrap();
-        assert!(text.contains("line 2 differs: on {\"event\":\"started\"}"), "{text}");
+        assert!(text.contains("line 2 differs: on {\"event\":\"started\"}, from command 1 on"), "{text}");
         assert!(text.contains("the run said  [{\"command\":\"load\",\"version\":7}"), "{text}");
         assert!(text.contains("now it says   [{\"command\":\"load\",\"version\":0}"), "{text}");
     }

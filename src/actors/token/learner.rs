@@ -28,7 +28,7 @@ use crate::actors::role::{Role, RoleError, Turn};
 use crate::codec::CheckpointStore;
 use crate::learner::LearnerError;
 use crate::learner::schedule::Progress;
-use crate::learner::token::{LearningRates, TokenLearner, TokenOutcome};
+use crate::learner::token::{Figure, LearningRates, TokenApplied, TokenLearner, TokenOutcome};
 use crate::schedule::trace::UpdateStatistics;
 use crate::telemetry::{SampleWriter, TokenRecord};
 use crate::trajectory::{DropReason, Group, Version};
@@ -291,6 +291,7 @@ impl TokenLearnerRole {
         match outcome {
             Ok(TokenOutcome::Applied(applied)) => {
                 passes = (!applied.value_only).then_some(applied.passes);
+                let spread = spread(&applied);
                 self.describe(&batch, &applied);
                 self.check_log_probs(&groups)?;
                 self.write_samples(&groups)?;
@@ -300,6 +301,9 @@ impl TokenLearnerRole {
                     ready.tickets.into_iter().for_each(crate::trajectory::BufferedTicket::consume);
                 }
                 self.run.plane.fold_passes();
+                if let Some(spread) = spread {
+                    self.run.plane.measured(spread);
+                }
                 self.publish()?;
                 if let Some(statistics) = traced {
                     self.run.plane.trace_update(&UpdateStatistics {
@@ -345,6 +349,13 @@ impl TokenLearnerRole {
         let seconds = self.recorder.wall_seconds();
         self.run.config.stop.reached(tokens, updates, seconds, score, rewards.evaluation())
     }
+}
+
+/// Standard deviation of the log ratios of the policy to the one that sampled, where the objective has them.
+fn spread(applied: &TokenApplied) -> Option<f64> {
+    let (first, second) = (applied.figure(Figure::KlK1)?, applied.figure(Figure::KlK2)?);
+    let variance = (2.0 * second - first * first).max(0.0);
+    Some(variance.sqrt()).filter(|spread| spread.is_finite())
 }
 
 /// What a batch is made of, for the run's trace.
