@@ -19,7 +19,9 @@ mod svg;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ContentionConfig, CostConfig, DeviceConfig, EngineModel, Placement, SimulateConfig, SimulateError};
+pub use config::{
+    ContentionConfig, CostConfig, DeviceConfig, EngineModel, Placement, SimulateConfig, SimulateError,
+};
 pub use driver::{simulate, simulate_schedule};
 pub use lengths::{LengthConfig, SourceModel};
 pub use report::SimulationReport;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{At, Clock, DropReason, Open, Order, Plane, Seat, State, Stored, TrajectoryId};
 use crate::actors::token::efforts;
@@ -48,6 +49,8 @@ impl Plane {
                 for command in state.scheduler.on(event, now) {
                     self.carry_out(state, command);
                 }
+                let in_flight = state.scheduler.in_flight().iter().sum();
+                state.most_in_flight = state.most_in_flight.max(in_flight);
             }
             state.obeying = false;
         }
@@ -133,8 +136,7 @@ impl Plane {
         }
         let key = (epoch, prompt);
         let seats = (0..members).map(|_| Seat::fresh(0)).collect();
-        let open = Open { key, problem: Arc::new(problem), asked, seats, due: false, grader: None };
-        state.open.insert(group, open);
+        state.open.insert(group, Open::new(key, Arc::new(problem), asked, seats));
         state.ids.insert(key, group);
         true
     }
@@ -186,7 +188,9 @@ impl Plane {
         let Some(&group) = state.ids.get(&(id.epoch, id.prompt)) else { return };
         let member = MemberId { group, member: u32::from(id.member) };
         let State { open, pausing, orders, .. } = &mut *state;
-        let Some(seat) = open.get_mut(&group).and_then(|open| open.seat(id)) else { return };
+        let Some(open) = open.get_mut(&group) else { return };
+        open.first_ended.get_or_insert_with(Instant::now);
+        let Some(seat) = open.seat(id) else { return };
         pausing.remove(&member);
         if let At::With(owner) = seat.at {
             orders[owner].retain(|order| order.id() != id);
