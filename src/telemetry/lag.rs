@@ -48,6 +48,13 @@ impl LagHistogram {
         self.0.values().sum()
     }
 
+    /// Share of what was counted that has a lag at all; `None` of nothing.
+    #[must_use]
+    pub fn old_fraction(&self) -> Option<f64> {
+        let (total, fresh) = (self.total(), self.0.get(&0).copied().unwrap_or_default());
+        (total > 0).then(|| (total - fresh) as f64 / total as f64)
+    }
+
     /// The least lag of each non-empty bucket and the count in it, in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.iter().map(|(&lag, &count)| (lag, count))
@@ -90,5 +97,6 @@ mod tests {
             count_lag((&mut histogram, &mut mean, &mut greatest), lag, count);
         }
         assert_eq!((histogram.total(), mean, greatest), (40, Some(1.0), Some(4)));
+        assert_eq!((histogram.old_fraction(), LagHistogram::default().old_fraction()), (Some(0.25), None));
     }
 }

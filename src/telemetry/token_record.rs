@@ -75,6 +75,15 @@ pub struct TokenRecord {
     pub truncated_fraction: Option<f64>,
     /// Mean count of the model's turns (mean, weighted by trajectories).
     pub turns_mean: Option<f64>,
+    /// Answers that differ from all before them in their group, as a fraction of its answers: mean over the consumed
+    /// groups of several (mean, weighted by groups).
+    pub distinct_answer_fraction: Option<f64>,
+    /// Standard deviation of the lengths of a group's responses: mean over the consumed groups of several (tokens; mean,
+    /// weighted by groups).
+    pub group_length_spread: Option<f64>,
+    /// Time from the first ended answer of a group until the whole of it was graded: mean over the consumed groups of
+    /// several (seconds; mean, weighted by groups).
+    pub group_wait_seconds: Option<f64>,
 
     /// Tokens consumed, by their lag (sum).
     pub lag: LagHistogram,
@@ -82,6 +91,21 @@ pub struct TokenRecord {
     pub lag_mean: Option<f64>,
     /// Greatest lag of a consumed token (updates, greatest).
     pub lag_max: Option<u64>,
+    /// Fraction of the consumed tokens that were sampled by an older version than the one that learned from them (mean,
+    /// weighted by tokens).
+    pub old_token_fraction: Option<f64>,
+    /// Answers that are being generated or wait for a generator, paused ones excepted (last).
+    pub live: Option<u64>,
+    /// Answers that were stopped and go on later (last).
+    pub paused: Option<u64>,
+    /// Answers of complete groups that wait for the learner (last).
+    pub ready: Option<u64>,
+    /// Greatest number of answers that were begun and had not ended since the previous record (greatest).
+    pub in_flight_max: Option<u64>,
+    /// Free places of the pool, where there is one; negative beyond it (answers, last).
+    pub credit: Option<i64>,
+    /// Most answers that may be generated at once, where there is a limit (last).
+    pub concurrency: Option<u64>,
     /// Trajectories in the queue when the batch was drawn (mean).
     pub queue_depth: Option<f64>,
     /// Mean time that the batch's trajectories stood in the queue (seconds, mean).
@@ -169,6 +193,10 @@ pub struct TokenRecord {
     /// The same (nats, greatest).
     pub mismatch_max: Option<f64>,
 
+    /// Experts that generation used and that the routers would not choose under the version that learns, as a fraction of
+    /// those used, over a micro-batch; only where experts are replayed (mean).
+    pub expert_disagreement: Option<f64>,
+
     /// Least importance ratio (least).
     pub ratio_min: Option<f64>,
     /// Fraction of tokens that the second clip, of negative advantages, acted on (mean).
@@ -225,6 +253,7 @@ impl TokenRecord {
     /// Counts `tokens` tokens consumed `lag` updates after they were sampled.
     pub fn add_lag(&mut self, lag: u64, tokens: u64) {
         count_lag((&mut self.lag, &mut self.lag_mean, &mut self.lag_max), lag, tokens);
+        self.old_token_fraction = self.lag.old_fraction();
     }
 
     /// Fraction of the model's tokens in consumed answers that were learned from; `None` without any.

@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 
 use open::{At, HostCache, Open, Seat};
 pub use records::{
-    BegunMember, Census, Complete, Ended, GroupCounts, GroupKey, Member, OpenSnapshot, Order, PlaneSnapshot,
-    ReadyGroup, SeatSnapshot, StandingGroup, Stored, Tracked,
+    BegunMember, Census, Complete, Ended, FlightFigures, GroupCounts, GroupKey, Member, OpenSnapshot, Order,
+    PlaneSnapshot, ReadyGroup, SeatSnapshot, StandingGroup, Stored, Tracked,
 };
 pub use snapshot::Tickets;
 
@@ -107,6 +107,8 @@ struct State {
     loads: Vec<EngineLoad>,
     history: VecDeque<Arc<Published>>,
     counts: GroupCounts,
+    /// Most answers in flight since somebody asked.
+    most_in_flight: u64,
     tracked: Tracked,
     fatal: Option<String>,
     closed: bool,
@@ -166,6 +168,7 @@ impl Plane {
             loads: vec![EngineLoad::default(); parts.generators],
             history: parts.history,
             counts: GroupCounts::default(),
+            most_in_flight: 0,
             tracked: Tracked::default(),
             fatal: None,
             closed: false,
@@ -413,6 +416,23 @@ impl Plane {
     #[must_use]
     pub fn counts(&self) -> GroupCounts {
         self.lock().counts
+    }
+
+    /// What is in flight now, and the most that was since this was asked before.
+    #[must_use]
+    pub fn flight(&self) -> FlightFigures {
+        let mut state = self.lock();
+        let ledger = state.scheduler.ledger();
+        let in_flight = ledger.live + ledger.paused;
+        let ready = state.ready.values().chain(state.batch.iter().flatten());
+        FlightFigures {
+            live: ledger.live,
+            paused: ledger.paused,
+            ready: ready.map(|ready| ready.group.members.len() as u64).sum(),
+            most: std::mem::replace(&mut state.most_in_flight, in_flight),
+            credit: self.settings.counts_places().then(|| state.scheduler.credit()),
+            limit: Some(state.scheduler.limit()).filter(|limit| *limit < u64::MAX),
+        }
     }
 
     /// Passes over the task's problems, the unfinished one as a fraction; 0 when there is no end to them.

@@ -79,6 +79,7 @@ pub(super) struct Tally {
     pub(super) kl_coefficient: Option<f64>,
     pub(super) reference_version: Option<Version>,
     pub(super) passes: u64,
+    pub(super) expert_disagreement: Option<f64>,
 }
 
 /// The figures of an applied update; sums over its minibatches where there are several.
@@ -103,6 +104,9 @@ pub struct TokenApplied {
     pub reference_version: Option<Version>,
     /// Passes over the batch.
     pub passes: u64,
+    /// Share of the experts that generation used, over a micro-batch, that the routers would not choose under the version
+    /// that learns; `None` unless experts are replayed.
+    pub expert_disagreement: Option<f64>,
     /// Mean entropy at loss tokens (nats); `None` without any.
     pub entropy: Option<f64>,
     /// Least and greatest ratio of the current to the sampling policy, over loss tokens.
@@ -214,6 +218,7 @@ impl Tally {
             kl_coefficient: self.kl_coefficient,
             reference_version: self.reference_version,
             passes: self.passes,
+            expert_disagreement: self.expert_disagreement,
             entropy: self.entropy(),
             ratios: self.ratios,
             mismatch: self.mismatch,

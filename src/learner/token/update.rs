@@ -18,6 +18,7 @@ mod minibatch;
 mod prepare;
 mod reference;
 mod roundings;
+mod routing;
 mod state;
 mod teachers;
 mod values;
@@ -377,6 +378,7 @@ impl TokenLearner {
     ) -> Attempt<()> {
         let (epochs, parts) = (self.config.epochs, self.config.minibatches.min(groups.len()));
         tally.bounds = self.state.bounds;
+        tally.expert_disagreement = self.expert_disagreement(groups, flat)?;
         for epoch in 0..epochs {
             tally.leave_out(&flat.left_out);
             let order = self.order(groups.len(), parts, epoch as u32, POLICY_ORDER);

@@ -101,6 +101,28 @@ impl TrainingPass<'_> {
         rows.heads(parameters, &x)?.scores()
     }
 
+    /// Experts that the routers choose for a pack's rows, whatever the pack forces: all layers' of a row beside each other
+    /// ([`Decoder::experts_per_row`]); empty of a dense model.
+    ///
+    /// # Errors
+    /// When a token or position is out of range.
+    pub fn routing(&self, parameters: &Parameters, pack: &Pack) -> Result<Vec<u16>> {
+        let parameters = parameters.detached();
+        let rows = Rows::new(self, pack)?;
+        let mut attention = rows.attention();
+        let mut x = self.decoder.embed(&parameters, &pack.tokens)?;
+        let mut experts = vec![0; pack.len() * self.decoder.experts_per_row()];
+        for index in 0..rows.layer_count() {
+            let (y, ids) =
+                self.decoder.layer(&parameters, index, &x, &rows.positions, None, &mut attention)?;
+            if let Some(ids) = ids {
+                self.decoder.record(&ids, index, &mut experts)?;
+            }
+            x = y;
+        }
+        Ok(experts)
+    }
+
     /// Runs a pack forward, asks `gradient` how the loss changes with its scores, runs it backward, and adds the
     /// gradient of each of `parameters` that is a variable to its sum.
     ///
@@ -156,10 +178,16 @@ impl<'a> Rows<'a> {
         self.pass.decoder.config().layers
     }
 
+    fn attention(&self) -> PackedAttention<'_> {
+        PackedAttention {
+            sequences: &self.pack.sequences,
+            scale: self.pass.decoder.config().attention_scale(),
+        }
+    }
+
     fn layers(&self, parameters: &Parameters, layers: Range<usize>, x: &Tensor) -> Result<Tensor> {
         let decoder = self.pass.decoder;
-        let scale = decoder.config().attention_scale();
-        let mut attention = PackedAttention { sequences: &self.pack.sequences, scale };
+        let mut attention = self.attention();
         let mut x = x.clone();
         for index in layers {
             let forced = decoder.forced(self.pack.forced(), index)?;

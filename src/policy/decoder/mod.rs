@@ -217,6 +217,12 @@ impl Decoder {
         self.config.experts.as_ref().map_or(0, |experts| experts.per_token * self.config.layers)
     }
 
+    /// Experts that run for a token in a layer; 0 for a dense model.
+    #[must_use]
+    pub fn experts_per_layer(&self) -> usize {
+        self.config.experts.as_ref().map_or(0, |experts| experts.per_token)
+    }
+
     /// Runs tokens through all layers.
     ///
     /// # Errors

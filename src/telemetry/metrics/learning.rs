@@ -10,7 +10,7 @@ use crate::telemetry::reference::{LateGauge, Registrar};
 use crate::trajectory::TokenFate;
 
 /// Gauges of the last update.
-const GAUGES: [UpdateGauge<TokenRecord>; 18] = [
+const GAUGES: [UpdateGauge<TokenRecord>; 29] = [
     ("ratio_mean", "Mean importance ratio.", |r| r.ratio_mean),
     ("ratio_max", "Greatest importance ratio.", |r| r.ratio_max),
     (
@@ -56,6 +56,56 @@ const GAUGES: [UpdateGauge<TokenRecord>; 18] = [
         "zero_variance_fraction",
         "Fraction of the groups, dropped ones included, whose members all had the same reward.",
         |r| r.zero_variance_fraction,
+    ),
+    (
+        "live_trajectories",
+        "Trajectories that are generated or wait for a generator, after the last update.",
+        |r| r.live.map(|count| count as f64),
+    ),
+    ("paused_trajectories", "Trajectories that were stopped and go on later, after the last update.", |r| {
+        r.paused.map(|count| count as f64)
+    }),
+    ("ready_trajectories", "Trajectories of complete groups that wait for the learner.", |r| {
+        r.ready.map(|count| count as f64)
+    }),
+    (
+        "in_flight_most_trajectories",
+        "Most trajectories that were begun and not ended since the update before.",
+        |r| r.in_flight_max.map(|count| count as f64),
+    ),
+    ("credit_trajectories", "Free places of the pool, negative beyond it.", |r| {
+        r.credit.map(|places| places as f64)
+    }),
+    (
+        "target_concurrency_trajectories",
+        "Most trajectories that may be generated at once, where there is a limit.",
+        |r| r.concurrency.map(|count| count as f64),
+    ),
+    (
+        "old_token_fraction",
+        "Fraction of the tokens of the last update that were sampled by an older version than the one that learned.",
+        |r| r.old_token_fraction,
+    ),
+    (
+        "distinct_answer_fraction",
+        "Answers that differ from all before them in their group, as a fraction of its answers; mean over groups.",
+        |r| r.distinct_answer_fraction,
+    ),
+    (
+        "group_length_spread_tokens",
+        "Standard deviation of the lengths of a group's responses; mean over groups.",
+        |r| r.group_length_spread,
+    ),
+    (
+        "group_wait_seconds",
+        "Time from the first ended answer of a group until the whole of it was graded; mean over groups.",
+        |r| r.group_wait_seconds,
+    ),
+    (
+        "expert_disagreement",
+        "Fraction of the experts used in generation that the routers would not choose in the update; where experts are \
+         replayed.",
+        |r| r.expert_disagreement,
     ),
 ];
 

@@ -12,6 +12,7 @@ mod refusals;
 mod reward_model;
 mod rewards;
 mod steps;
+mod systems;
 mod teachers;
 mod trained;
 

@@ -1,12 +1,14 @@
 //! What the token learner tells of each update: figures, samples, checks of exactness.
 
+use std::collections::BTreeSet;
+
 use super::TokenLearnerRole;
 use crate::actors::role::RoleError;
 use crate::actors::token::plane::{GroupCounts, ReadyGroup};
 use crate::actors::token::run::{TokenFigures, TokenRun};
 use crate::learner::token::{Figure, TokenApplied};
 use crate::policy::BlockKind;
-use crate::telemetry::Sample;
+use crate::telemetry::{Sample, TokenRecord};
 use crate::trajectory::{Group, Trajectory, Version};
 
 /// Answers of a batch that are written to the samples.
@@ -28,6 +30,30 @@ impl Totals {
             grade_seconds: run.grading.seconds(),
         }
     }
+}
+
+/// What sets the answers to one problem apart; nothing of single answers.
+fn describe_groups(record: &mut TokenRecord, batch: &[ReadyGroup]) {
+    let several = || batch.iter().filter(|ready| ready.group.members.len() > 1);
+    let count = several().count() as f64;
+    let mean = |of: fn(&ReadyGroup) -> f64| (count > 0.0).then(|| several().map(of).sum::<f64>() / count);
+    record.distinct_answer_fraction = mean(|ready| distinct_fraction(&ready.group));
+    record.group_length_spread = mean(|ready| length_spread(&ready.group));
+    record.group_wait_seconds = mean(|ready| ready.waited.as_secs_f64());
+}
+
+/// Different answers of a group over its answers.
+fn distinct_fraction(group: &Group) -> f64 {
+    let answers: BTreeSet<&[u32]> = group.members.iter().map(|member| &member.tokens[..]).collect();
+    answers.len() as f64 / group.members.len().max(1) as f64
+}
+
+/// Standard deviation of the lengths of a group's answers, tokens.
+fn length_spread(group: &Group) -> f64 {
+    let count = group.members.len().max(1) as f64;
+    let lengths = || group.members.iter().map(|member| member.tokens.len() as f64);
+    let mean = lengths().sum::<f64>() / count;
+    (lengths().map(|length| (length - mean).powi(2)).sum::<f64>() / count).sqrt()
 }
 
 impl TokenLearnerRole {
@@ -61,8 +87,10 @@ impl TokenLearnerRole {
         let turns =
             |member: &Trajectory| member.is_action.chunk_by(|a, b| a == b).filter(|run| run[0]).count();
         record.turns_mean = Some(members().map(turns).sum::<usize>() as f64 / all);
+        describe_groups(record, batch);
         self.describe_rewards(applied);
         let record = &mut self.record;
+        record.expert_disagreement = applied.expert_disagreement;
         record.loss = Some(applied.loss);
         record.policy_loss = (!applied.value_only).then_some(applied.policy_loss);
         record.value_loss = applied.value_loss;
@@ -216,6 +244,15 @@ impl TokenLearnerRole {
         record.group_grading_errors = now.groups.group_grading_errors - before.groups.group_grading_errors;
         record.generate_seconds = now.generate_seconds - before.generate_seconds;
         record.grade_seconds = now.grade_seconds - before.grade_seconds;
+        let flight = self.run.plane.flight();
+        if self.begun {
+            record.live = Some(flight.live);
+            record.paused = Some(flight.paused);
+            record.ready = Some(flight.ready);
+            record.in_flight_max = Some(flight.most);
+            record.credit = flight.credit;
+            record.concurrency = flight.limit;
+        }
         self.run.set_figures(TokenFigures {
             version: self.learner.version(),
             warmup_loss: record.warmup_loss,
@@ -228,5 +265,50 @@ impl TokenLearnerRole {
         record.wall_seconds = self.recorder.wall_seconds();
         self.run.metrics.record_update(&record);
         self.recorder.record(record).map_err(|error| RoleError::Files(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::trajectory::TrajectoryId;
+
+    fn ready(answers: &[&[u32]], waited: u64) -> ReadyGroup {
+        let member = |(member, answer): (u16, &&[u32])| {
+            let id = TrajectoryId { epoch: 0, prompt: 0, member, attempt: 0 };
+            Trajectory { tokens: answer.to_vec(), ..Trajectory::new(id, vec![1].into()) }
+        };
+        ReadyGroup {
+            group: Group {
+                epoch: 0,
+                prompt: 0,
+                source: "all".into(),
+                budget: None,
+                members: (0..).zip(answers).map(member).collect(),
+            },
+            tickets: Vec::new(),
+            others: Vec::new(),
+            ready_under: Version(0),
+            ready_at: Instant::now(),
+            waited: Duration::from_secs(waited),
+        }
+    }
+
+    #[test]
+    fn groups_of_several_tell_how_their_answers_differ_and_single_answers_tell_nothing() {
+        let mut record = TokenRecord::default();
+        describe_groups(&mut record, &[ready(&[&[1, 2]], 9)]);
+        assert_eq!(record, TokenRecord::default());
+        let groups = [
+            ready(&[&[1, 2], &[1, 2], &[2, 1], &[1, 2]], 1),
+            ready(&[&[3], &[3, 3, 3]], 3),
+            ready(&[&[1]], 7),
+        ];
+        describe_groups(&mut record, &groups);
+        assert_eq!(record.distinct_answer_fraction, Some(0.75));
+        assert_eq!(record.group_length_spread, Some(0.5));
+        assert_eq!(record.group_wait_seconds, Some(2.0));
     }
 }

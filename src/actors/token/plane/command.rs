@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{At, DropReason, Open, Order, Plane, Seat, State, Stored, TrajectoryId};
 use crate::actors::token::efforts;
@@ -53,6 +54,8 @@ impl Plane {
                     let offer = self.look_ahead(state);
                     state.events.extend(offer);
                 }
+                let in_flight = state.scheduler.in_flight().iter().sum();
+                state.most_in_flight = state.most_in_flight.max(in_flight);
             }
             state.obeying = false;
         }
@@ -115,8 +118,7 @@ impl Plane {
             return false;
         }
         let seats = (0..members).map(|_| Seat::fresh(0)).collect();
-        let open = Open { key, problem: Arc::new(problem), asked, seats, due: false, grader: None };
-        state.open.insert(group, open);
+        state.open.insert(group, Open::new(key, Arc::new(problem), asked, seats));
         state.ids.insert(key, group);
         true
     }
@@ -169,7 +171,9 @@ impl Plane {
         let Some(&group) = state.ids.get(&(id.epoch, id.prompt)) else { return };
         let member = MemberId { group, member: u32::from(id.member) };
         let State { open, pausing, orders, .. } = &mut *state;
-        let Some(seat) = open.get_mut(&group).and_then(|open| open.seat(id)) else { return };
+        let Some(open) = open.get_mut(&group) else { return };
+        open.first_ended.get_or_insert_with(Instant::now);
+        let Some(seat) = open.seat(id) else { return };
         pausing.remove(&member);
         if let At::With(owner) = seat.at {
             orders[owner].retain(|order| order.id() != id);

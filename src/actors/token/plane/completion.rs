@@ -87,8 +87,14 @@ impl Plane {
             members,
         };
         let version = Version(state.scheduler.version());
-        let ready =
-            ReadyGroup { group, tickets, others: Vec::new(), ready_under: version, ready_at: Instant::now() };
+        let ready = ReadyGroup {
+            group,
+            tickets,
+            others: Vec::new(),
+            ready_under: version,
+            ready_at: Instant::now(),
+            waited: open.first_ended.map(|first| first.elapsed()).unwrap_or_default(),
+        };
         let rejected = FlowEvent::Graded { group: id, keep: false };
         let Some(last) = ready.group.rewards().into_iter().flatten().next() else {
             state.counts.ungraded += 1;

@@ -1,6 +1,7 @@
 //! A group that is not complete, and where each of its members is.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::records::{Ended, GroupKey, Member, Stored};
 use crate::actors::token::efforts::Asked;
@@ -90,9 +91,15 @@ pub(super) struct Open {
     pub(super) due: bool,
     /// Whose grader has the group as a whole.
     pub(super) grader: Option<usize>,
+    /// When the first of its answers ended, of those that did so in this process.
+    pub(super) first_ended: Option<Instant>,
 }
 
 impl Open {
+    pub(super) fn new(key: GroupKey, problem: Arc<Problem>, asked: Vec<Asked>, seats: Vec<Seat>) -> Self {
+        Self { key, problem, asked, seats, due: false, grader: None, first_ended: None }
+    }
+
     /// The problem as a member is asked it.
     pub(super) fn asked(&self, member: u32) -> &Asked {
         &self.asked[member as usize % self.asked.len()]

@@ -1,7 +1,7 @@
 //! What travels between plane, generators and learner, and what a checkpoint keeps of the plane.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -109,6 +109,8 @@ pub struct ReadyGroup {
     pub ready_under: Version,
     /// When that was.
     pub ready_at: Instant,
+    /// How long before that its first answer had ended, as far as this process knows.
+    pub waited: Duration,
 }
 
 impl ReadyGroup {
@@ -126,7 +128,7 @@ impl ReadyGroup {
     /// Keeps some of the members, by their places in ascending order; the others are dropped.
     #[must_use]
     pub fn keep(self, kept: &[usize]) -> Self {
-        let Self { group, tickets, mut others, ready_under, ready_at } = self;
+        let Self { group, tickets, mut others, ready_under, ready_at, waited } = self;
         let Group { members, .. } = group;
         let mut group = Group { members: Vec::with_capacity(kept.len()), ..group };
         let mut own = Vec::with_capacity(kept.len());
@@ -139,7 +141,7 @@ impl ReadyGroup {
                 ticket.discard(DropReason::NotKept);
             }
         }
-        Self { group, tickets: own, others, ready_under, ready_at }
+        Self { group, tickets: own, others, ready_under, ready_at, waited }
     }
 
     /// Books all members as dropped.
@@ -186,6 +188,23 @@ pub struct GroupCounts {
     pub grading_errors: u64,
     /// Groups that a grader of groups could not grade.
     pub group_grading_errors: u64,
+}
+
+/// Answers in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlightFigures {
+    /// Being generated, or waiting for a generator.
+    pub live: u64,
+    /// Stopped, to go on later.
+    pub paused: u64,
+    /// Of complete groups that wait for the learner.
+    pub ready: u64,
+    /// Most that were begun and had not ended, paused ones included.
+    pub most: u64,
+    /// Free places of the pool, where there is one; negative beyond it.
+    pub credit: Option<i64>,
+    /// Most that may be generated at once, where there is a limit.
+    pub limit: Option<u64>,
 }
 
 /// A group that waits for the learner, in a checkpoint.

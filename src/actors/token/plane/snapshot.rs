@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::open::{At, Open, Seat};
 use super::records::{
@@ -29,6 +29,7 @@ impl Tickets<'_> {
             tickets: group.members.iter().map(&mut *self.buffered).collect(),
             ready_under: group.oldest_version().unwrap_or_default(),
             ready_at: Instant::now(),
+            waited: Duration::ZERO,
             group,
         }
     }
@@ -117,9 +118,9 @@ impl Plane {
                 (0_u32..).zip(&seats).filter(|(_, seat)| seat.told && !matches!(seat.at, At::Ended(_)));
             let ungraded: Vec<MemberId> = ungraded.map(|(member, _)| MemberId { group, member }).collect();
             state.runnable.extend(ungraded);
-            state
-                .open
-                .insert(group, Open { key, problem: Arc::new(problem), asked, seats, due, grader: None });
+            let mut open = Open::new(key, Arc::new(problem), asked, seats);
+            open.due = due;
+            state.open.insert(group, open);
             state.ids.insert(key, group);
             self.settle(&mut state, group);
         }
