@@ -7,20 +7,20 @@
 //! in each process, except those taken from the ledger, which a resumed run continues.
 
 mod control;
+mod host_cache;
 mod label_set;
 mod learner;
 mod learning;
 mod ledger;
 mod queue;
-mod schedule;
 mod system;
 mod token;
 
 use prometheus::IntCounter;
 
 pub use control::{ActorMetrics, Metrics};
+pub use host_cache::HostCacheMetrics;
 pub use queue::QueueMetrics;
-pub use schedule::ScheduleMetrics;
 pub use system::RoleMetrics;
 pub use token::{GeneratorMetrics, TokenMetrics};
 

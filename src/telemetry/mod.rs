@@ -41,7 +41,7 @@ pub use config::{Listen, ProgressMode, TelemetryConfig};
 pub use error::TelemetryError;
 pub use lag::LagHistogram;
 pub use metrics::{
-    ActorMetrics, Exposition, GeneratorMetrics, Metrics, QueueMetrics, RoleMetrics, ScheduleMetrics,
+    ActorMetrics, Exposition, GeneratorMetrics, HostCacheMetrics, Metrics, QueueMetrics, RoleMetrics,
     TokenMetrics,
 };
 pub use process::{ProcessUsage, process_usage};

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::plane::Census;
 use super::run::TokenRun;
 use crate::actors::threaded::Observer;
 use crate::telemetry::{Progress, StatusBoard, TokenProgress, TokenRunStatus};
@@ -67,16 +66,11 @@ impl Observer for TokenMonitor {
         for (generator, lag) in run.bus.lags(figures.version).enumerate() {
             run.metrics.generator(generator as u32).lag.set(lag);
         }
-        let Census { live, paused, ready, credit, target, host_cache, recomputed } = run.plane.census();
+        let ready = run.plane.ready_groups() as u64;
         run.metrics.queue.depth.set(ready);
-        let schedule = &run.metrics.schedule;
-        schedule.live.set(live);
-        schedule.paused.set(paused);
-        schedule.ready.set(ready);
-        schedule.credit.set(credit);
-        schedule.target_concurrency.set(target);
-        schedule.host_cache_tokens.set(host_cache);
-        schedule.host_cache_refused.set(recomputed);
+        let (kept, refused) = run.plane.host_cache();
+        run.metrics.host_cache.tokens.set(kept as u64);
+        run.metrics.host_cache.refused.set(refused);
         run.metrics.observe_ledger(&ledger);
         let stop = &run.config.stop;
         let wall_seconds = self.earlier_seconds + self.started.elapsed().as_secs_f64();

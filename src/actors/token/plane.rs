@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use open::{At, HostCache, Open, Seat};
 pub use records::{
-    BegunMember, Census, Complete, Ended, FlightFigures, GroupCounts, GroupKey, Member, OpenSnapshot, Order,
+    BegunMember, Complete, Ended, FlightFigures, GroupCounts, GroupKey, Member, OpenSnapshot, Order,
     PlaneSnapshot, ReadyGroup, SeatSnapshot, StandingGroup, Stored, Tracked,
 };
 pub use snapshot::Tickets;
@@ -442,21 +442,12 @@ impl Plane {
         f64::from(epoch) + len.map_or(0.0, |len| f64::from(taken) / f64::from(len.max(1)))
     }
 
-    /// What is in flight now.
+    /// Positions whose keys and values are kept with members that were stopped, and how many members found no room for
+    /// theirs since the process began.
     #[must_use]
-    pub fn census(&self) -> Census {
-        let state = self.lock();
-        let ledger = state.scheduler.ledger();
-        let pool = self.settings.pool();
-        Census {
-            live: ledger.live,
-            paused: ledger.paused,
-            ready: state.ready.len() as u64 + state.batch.as_ref().map_or(0, Vec::len) as u64,
-            credit: state.scheduler.credit().max(0) as u64,
-            target: state.scheduler.limit().min(pool),
-            host_cache: state.cache.used as u64,
-            recomputed: state.cache.refused,
-        }
+    pub fn host_cache(&self) -> (usize, u64) {
+        let HostCache { used, refused, .. } = self.lock().cache;
+        (used, refused)
     }
 
     /// Whether the learner has a batch, or is to take one.

@@ -6,12 +6,12 @@
 
 use prometheus::{Counter, GaugeVec, Histogram, IntCounter, IntCounterVec};
 
+use super::host_cache::HostCacheMetrics;
 use super::label_set::LabelSet;
 use super::learner::{LearnerMetrics, UpdateGauge};
 use super::learning::LearningMetrics;
 use super::ledger::LedgerMetrics;
 use super::queue::QueueMetrics;
-use super::schedule::ScheduleMetrics;
 use super::system::{ProcessMetrics, RoleMetrics, declare_build_info};
 use super::{Exposition, LONG_SECOND_BUCKETS, Units};
 use crate::telemetry::reference::{CountGauge, CountGaugeVec, Registrar};
@@ -126,8 +126,8 @@ pub struct TokenMetrics {
     /// Time that grading a trajectory took, in seconds.
     pub grading_seconds: Histogram,
     grading_errors: IntCounterVec,
-    /// What is in flight.
-    pub schedule: ScheduleMetrics,
+    /// Keys and values of stopped trajectories.
+    pub host_cache: HostCacheMetrics,
     /// The queue of trajectories, and their lag.
     pub queue: QueueMetrics,
     learner: LearnerMetrics<TokenRecord>,
@@ -302,7 +302,7 @@ impl TokenMetrics {
                 "Groups that a grader of groups could not grade.",
                 &["kind"],
             ),
-            schedule: ScheduleMetrics::declare(&mut r),
+            host_cache: HostCacheMetrics::declare(&mut r),
             queue: QueueMetrics::declare(&mut r, &UNITS, &LONG_SECOND_BUCKETS),
             learner: LearnerMetrics::declare(
                 &mut r,

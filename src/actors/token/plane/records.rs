@@ -156,25 +156,6 @@ impl ReadyGroup {
     }
 }
 
-/// What a schedule has in flight, counted at one instant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Census {
-    /// Trajectories that are being generated, or wait for a generator.
-    pub live: u64,
-    /// Trajectories that were stopped.
-    pub paused: u64,
-    /// Complete groups that wait for the learner.
-    pub ready: u64,
-    /// Free places of the pool.
-    pub credit: u64,
-    /// Most trajectories that may be generated at once.
-    pub target: u64,
-    /// Positions whose keys and values are kept with those that were stopped.
-    pub host_cache: u64,
-    /// Those that were stopped and found no room for theirs, since the process began.
-    pub recomputed: u64,
-}
-
 /// What became of groups, counted since the process began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GroupCounts {

@@ -144,14 +144,14 @@ fn keys_and_values_are_kept_as_far_as_host_memory_may_hold_them_and_go_with_thei
     plane.paused(with_kv(held.remove(0), 40, &ledger), false);
     plane.paused(with_kv(held.remove(0), 30, &ledger), false);
     // 64 positions may be kept: the one that goes on later is computed again.
-    assert_eq!((plane.census().host_cache, plane.census().recomputed), (40, 1));
+    assert_eq!(plane.host_cache(), (40, 1));
     plane.take_batch(Duration::ZERO).unwrap();
     // It is in a checkpoint, and comes back from it.
     let snapshot = plane.snapshot(Vec::new(), &[]);
     let again = resumed(Arc::new(Single), "", snapshot, &ledger);
-    assert_eq!(again.census().host_cache, 40);
+    assert_eq!(again.host_cache().0, 40);
     plane.published(published(1));
     let (mut first, mut second) = (plane.take(0).unwrap(), plane.take(0).unwrap());
     assert_eq!(first.pop().unwrap().kv.map(|kv| kv.positions()), Some(40));
-    assert!(second.pop().unwrap().kv.is_none() && plane.census().host_cache == 0);
+    assert!(second.pop().unwrap().kv.is_none() && plane.host_cache().0 == 0);
 }
