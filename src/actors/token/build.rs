@@ -106,15 +106,7 @@ pub(super) fn build(
     };
     let bus = Arc::new(ParameterBus::new(first, generators));
     let balancer = Balancer::new(&config.learner, options.serial, state.balance);
-    let trace = options.trace.then(|| {
-        let path = run_dir.path().join(TRACE_FILE);
-        if options.resume {
-            TraceWriter::append(&path, &state.plane.scheduler, generators)
-        } else {
-            TraceWriter::create(&path, &state.plane.scheduler, generators)
-        }
-    });
-    let trace = trace.transpose()?;
+    let trace = start_trace(options, run_dir, &state.plane.scheduler, generators)?;
     let plane = Arc::new(Plane::new(PlaneParts {
         task: Arc::clone(&task),
         tokenizer: Arc::clone(&model.tokenizer),
@@ -164,6 +156,25 @@ pub(super) fn build(
     let learner =
         learner_role(&run, learner, balancer, state, demonstrations, position, run_dir, options, interrupt)?;
     Ok(Prepared { run, learner })
+}
+
+/// The run's trace, where one is asked for; that of a resumed run goes on.
+fn start_trace(
+    options: &TrainOptions,
+    run_dir: &RunDir,
+    scheduler: &FlowScheduler,
+    generators: usize,
+) -> Result<Option<TraceWriter>, TrainError> {
+    if !options.trace {
+        return Ok(None);
+    }
+    let path = run_dir.path().join(TRACE_FILE);
+    let trace = if options.resume {
+        TraceWriter::append(&path, scheduler, generators)?
+    } else {
+        TraceWriter::create(&path, scheduler, generators)?
+    };
+    Ok(Some(trace))
 }
 
 /// The threads that grade for all generators.
