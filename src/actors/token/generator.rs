@@ -49,6 +49,16 @@ struct Flight {
     pauses: bool,
 }
 
+impl Flight {
+    /// Books the tokens that were sampled since the last look.
+    fn book(&mut self, trajectory: &Trajectory, metrics: &GeneratorMetrics) {
+        let new = trajectory.tokens.len().saturating_sub(self.booked) as u64;
+        self.ticket.step(new);
+        metrics.tokens.inc_by(new);
+        self.booked = trajectory.tokens.len();
+    }
+}
+
 /// See the module's documentation.
 pub struct Generator {
     run: Arc<TokenRun>,
@@ -173,7 +183,9 @@ impl Generator {
     fn store(&mut self, paused: Paused, exhausted: bool) {
         let Paused { request, kv } = paused;
         let trajectory = request.trajectory;
-        let Some(flight) = self.flights.remove(&trajectory.id) else { return };
+        let Some(mut flight) = self.flights.remove(&trajectory.id) else { return };
+        // One that has used up its budget left the engine with its last token.
+        flight.book(&trajectory, &self.metrics);
         let kv = kv.map(|kv| (kv, self.engine.version()));
         self.run
             .plane
@@ -272,10 +284,7 @@ impl Generator {
     fn turn_over(&mut self, finished: Finished) {
         let Finished { trajectory, held } = finished;
         let Some(flight) = self.flights.get_mut(&trajectory.id) else { return };
-        let new = trajectory.tokens.len().saturating_sub(flight.booked);
-        flight.ticket.step(new as u64);
-        self.metrics.tokens.inc_by(new as u64);
-        flight.booked = trajectory.tokens.len();
+        flight.book(&trajectory, &self.metrics);
         flight.held = held;
         let Some(mut conversation) = flight.conversation.take() else { return };
         // Where the task may have something to say, the answer has ended only when it has not.
