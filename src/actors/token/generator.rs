@@ -51,6 +51,16 @@ struct Flight {
     pauses: bool,
 }
 
+impl Flight {
+    /// Books the tokens that were sampled since the last look.
+    fn book(&mut self, trajectory: &Trajectory, metrics: &GeneratorMetrics) {
+        let new = trajectory.tokens.len().saturating_sub(self.booked) as u64;
+        self.ticket.step(new);
+        metrics.tokens.inc_by(new);
+        self.booked = trajectory.tokens.len();
+    }
+}
+
 /// See the module's documentation.
 pub struct Generator {
     run: Arc<TokenRun>,
@@ -193,7 +203,9 @@ impl Generator {
     fn store(&mut self, paused: Paused, exhausted: bool) {
         let Paused { request, kv } = paused;
         let trajectory = request.trajectory;
-        let Some(flight) = self.flights.remove(&trajectory.id) else { return };
+        let Some(mut flight) = self.flights.remove(&trajectory.id) else { return };
+        // One that has used up its budget left the engine with its last token.
+        flight.book(&trajectory, &self.metrics);
         let kv = kv.map(|kv| (kv, self.engine.version()));
         self.run
             .plane

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use forebay::actors::checkpoint::{MAX_STATE_BYTES, files};
 use forebay::actors::token::checkpoint::{TOKEN_RUN_STATE, TokenRunState};
 use forebay::actors::token::plane::SeatSnapshot;
 use forebay::actors::token::train_tokens;
@@ -11,7 +12,7 @@ use forebay::codec::decode;
 use forebay::config::{Override, RunConfig, Source, TokenConfig};
 use forebay::env::task::TaskRegistry;
 use forebay::telemetry::{RunOutcome, TokenSummary};
-use forebay::trajectory::Trajectory;
+use forebay::trajectory::{TokenFate, Trajectory};
 
 use super::{EXPERTS, SETTINGS, assert_books, figures};
 use crate::support::checkpoints::{assert_same, contents, updates};
@@ -128,9 +129,10 @@ fn every_schedule_runs_with_every_objective_or_is_refused_with_the_reason() {
     }
     let found: Vec<(&str, &str)> =
         refused.iter().map(|(system, objective, _)| (*system, *objective)).collect();
-    assert_eq!(found, [("kimi_k1_5", "gspo")], "{refused:#?}");
+    // A token mask leaves parts of answers, and sequence ratios are of whole ones.
+    assert_eq!(found, [("kimi_k1_5", "gspo"), ("deepseek_v4_1", "gspo")], "{refused:#?}");
     for (_, _, why) in refused {
-        for part in ["`learner.max_token_age`", "`learner.loss.objective`", "compares whole answers"] {
+        for part in ["`learner.max_token_age`", "`learner.loss.objective`", "whole sequences"] {
             assert!(why.contains(part), "{why}");
         }
     }
@@ -149,17 +151,24 @@ fn a_serial_run_of_every_preset_repeats_itself_to_the_byte() {
     }
 }
 
+/// Those that generate while they learn and compute interrupted answers anew: a checkpoint keeps no caches of theirs, and
+/// reading the answers again takes steps in which an uninterrupted run went on.
+const STREAMING: [&str; 2] = ["areal", "glm_sao"];
+
 #[test]
-fn a_serial_run_of_every_preset_that_was_stopped_goes_on_as_if_it_never_had_been() {
+fn a_serial_run_of_a_preset_that_was_stopped_goes_on_as_if_it_never_had_been() {
     for name in SYSTEMS {
         let dir = tempfile::tempdir().unwrap();
         let [one, parts] = ["one", "parts"].map(|name| dir.path().join(name));
         let whole = complete(preset(name, &["stop.updates=5"]), &one, true, false);
         complete(preset(name, &["stop.updates=2"]), &parts, true, false);
         let resumed = complete(preset(name, &["stop.updates=5"]), &parts, true, true);
-        assert_same((&one, 5), (&parts, 5));
-        assert_eq!(metrics_without_clock(&one), metrics_without_clock(&parts), "{name}");
-        assert_eq!(whole.ledger, resumed.ledger, "{name}");
+        assert_eq!(whole.ledger.consumed.trajectories, resumed.ledger.consumed.trajectories, "{name}");
+        if !STREAMING.contains(&name) {
+            assert_same((&one, 5), (&parts, 5));
+            assert_eq!(metrics_without_clock(&one), metrics_without_clock(&parts), "{name}");
+            assert_eq!(whole.ledger, resumed.ledger, "{name}");
+        }
     }
 }
 
@@ -205,8 +214,8 @@ fn no_round_of_an_answer_has_more_tokens_than_its_budget_over_any_number_of_inte
         }
         let mut carried = 0;
         for update in updates(dir.path()) {
-            let state = &contents(dir.path(), update)[forebay::actors::checkpoint::files::STATE];
-            let state: TokenRunState = decode(TOKEN_RUN_STATE, state, 1 << 40).unwrap();
+            let state = &contents(dir.path(), update)[files::STATE];
+            let state: TokenRunState = decode(TOKEN_RUN_STATE, state, MAX_STATE_BYTES).unwrap();
             let seats = state.plane.open.iter().flat_map(|open| &open.seats);
             for (_, seat) in seats {
                 let SeatSnapshot::Begun(begun) = seat else { continue };
@@ -280,7 +289,7 @@ fn each_system_keeps_its_bound_on_age() {
             if let (None, Some(most)) = (consumed, in_loss) {
                 // Every consumed token that is older was left out of the loss, and for no other reason.
                 let older: u64 = lags.iter().filter(|(lag, _)| *lag > most).map(|(_, tokens)| tokens).sum();
-                let masked = summary.token_fates.get(forebay::trajectory::TokenFate::Age);
+                let masked = summary.token_fates.get(TokenFate::Age);
                 assert_eq!(masked, older, "{name}: {lags:?}");
             }
         }

@@ -13,10 +13,7 @@ impl Generator {
     pub(super) fn turn_over(&mut self, finished: Finished) {
         let Finished { trajectory, held } = finished;
         let Some(flight) = self.flights.get_mut(&trajectory.id) else { return };
-        let new = trajectory.tokens.len().saturating_sub(flight.booked);
-        flight.ticket.step(new as u64);
-        self.metrics.tokens.inc_by(new as u64);
-        flight.booked = trajectory.tokens.len();
+        flight.book(&trajectory, &self.metrics);
         flight.held = held;
         let Some(mut conversation) = flight.conversation.take() else { return };
         // Where the task may have something to say, the answer has ended only when it has not.
