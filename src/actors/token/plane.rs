@@ -306,17 +306,17 @@ impl Plane {
         let loaded = Version(scheduler.loaded().unwrap_or_default());
         let keeps = |version: Version| self.settings.resume.keeps_kv(version != loaded);
         let mut members = Vec::new();
-        while let Some(id) = runnable.front().filter(|id| id.group == group) {
-            members.extend(open.hand_out(id.member, generator, cache, keeps));
-            runnable.pop_front();
-        }
-        if let RoundEnd::Budget { tokens } = self.settings.round_end {
-            for member in &mut members {
-                // What was stopped in the middle of a round has what was left of its budget.
+        while let Some(id) = runnable.pop_front_if(|id| id.group == group) {
+            let Some(mut member) = open.hand_out(id.member, generator, cache, keeps) else { continue };
+            if let RoundEnd::Budget { tokens } = self.settings.round_end {
+                // What was stopped in the middle of a round has what was left of its budget. What has ended for the
+                // schedule and is made again for its grade has none: nobody would let it go on.
                 let actions = member.trajectory.action_count();
                 let left = member.pause_at.filter(|most| *most > actions);
-                member.pause_at = Some(left.unwrap_or(actions + tokens as usize));
+                let budget = left.unwrap_or(actions + tokens as usize);
+                member.pause_at = scheduler.is_in_flight(id).then_some(budget);
             }
+            members.push(member);
         }
         Some(members)
     }

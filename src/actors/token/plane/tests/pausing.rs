@@ -155,3 +155,24 @@ fn keys_and_values_are_kept_as_far_as_host_memory_may_hold_them_and_go_with_thei
     assert_eq!(first.pop().unwrap().kv.map(|kv| kv.positions()), Some(40));
     assert!(second.pop().unwrap().kv.is_none() && plane.host_cache().0 == 0);
 }
+
+#[test]
+fn an_answer_that_was_lost_on_its_way_to_its_grade_is_made_again_without_a_stop() {
+    let ledger = Ledger::default();
+    let plane = scheduled(Arc::new(Single), "", FlowScheduler::new(in_rounds(4)));
+    let mut held = Vec::new();
+    begun(&plane, &mut held);
+    for member in held.drain(..) {
+        // All have ended for the schedule; of the last the grade is missing when its generator is lost.
+        plane.sampled(&member.trajectory);
+        if (member.trajectory.id.prompt, member.trajectory.id.member) != (1, 1) {
+            plane.ended(ended(member, Some(1.0), &ledger));
+        }
+    }
+    plane.lost(0);
+    begun(&plane, &mut held);
+    assert_eq!(held.len(), 1);
+    assert_eq!((held[0].trajectory.id.attempt, held[0].pause_at), (1, None));
+    plane.ended(ended(held.remove(0), Some(0.0), &ledger));
+    assert_eq!(plane.take_batch(Duration::ZERO).unwrap().len(), 2);
+}
