@@ -1,6 +1,6 @@
 //! The token workload's plane: which groups are in flight, who has them, and what becomes of them.
 //!
-//! The pure [`FlowScheduler`] decides; this module tells it what happened and carries out what it says ([`command`]).
+//! The pure [`FlowScheduler`] decides; this module tells it what happened and carries out what it says (`command`).
 //! Generators take members, stop them on its word and bring back graded trajectories; complete groups wait here until
 //! they are a batch, which the learner takes whole. One lock guards it all; nothing that takes time happens under it
 //! but making a problem's prompt.
