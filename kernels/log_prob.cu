@@ -52,20 +52,21 @@ KERNEL(vocabulary_add,
     if (target < static_cast<uint32_t>(width)) state[3] = to_float(chunk[target]) * inverse_temperature;
 }
 
-// result [rows, 2]: log-probability and entropy, from complete states.
-KERNEL(vocabulary_finish, (const float* states, T* result, int64_t rows), (states, result, rows)) {
+// result [rows, 2]: log-probability and entropy, from complete states; in f32 whatever the logits are, since a
+// log-probability in bf16 would be off by half a percent and more.
+PLAIN_KERNEL(vocabulary_finish, (const float* states, float* result, int64_t rows)) {
     int64_t row = global_thread();
     if (row >= rows) return;
     const float* state = states + 4 * row;
     float ln_sum = logf(state[1]);
-    result[2 * row] = from_float<T>(state[3] - state[0] - ln_sum);
-    result[2 * row + 1] = from_float<T>(ln_sum - state[2] / state[1]);
+    result[2 * row] = state[3] - state[0] - ln_sum;
+    result[2 * row + 1] = ln_sum - state[2] / state[1];
 }
 
 // Turns a chunk of logits into their gradients, in place:
 // (of_log_prob ([i = target] - p_i) - of_entropy p_i (log p_i + H)) / temperature.
 KERNEL(vocabulary_gradient,
-       (T* chunk, const uint32_t* targets, const float* states, const T* gradient, int width, uint32_t first,
+       (T* chunk, const uint32_t* targets, const float* states, const float* gradient, int width, uint32_t first,
         float inverse_temperature),
        (chunk, targets, states, gradient, width, first, inverse_temperature)) {
     int64_t row = blockIdx.x;
@@ -73,7 +74,7 @@ KERNEL(vocabulary_gradient,
     const float* state = states + 4 * row;
     float ln_sum = logf(state[1]);
     float entropy = ln_sum - state[2] / state[1];
-    float of_log_prob = to_float(gradient[2 * row]), of_entropy = to_float(gradient[2 * row + 1]);
+    float of_log_prob = gradient[2 * row], of_entropy = gradient[2 * row + 1];
     uint32_t target = targets[row] - first;
     for (int i = threadIdx.x; i < width; i += blockDim.x) {
         float log_p = to_float(chunk[i]) * inverse_temperature - state[0] - ln_sum;

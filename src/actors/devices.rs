@@ -44,3 +44,43 @@ pub fn open(name: &str) -> Result<NamedDevice, DeviceError> {
     };
     Ok(NamedDevice { name: name.into(), device })
 }
+
+/// Opens devices in order. A name that comes again is the same device, on which tensors can be shared.
+///
+/// # Errors
+/// As [`open`], for the first that cannot be used.
+pub fn open_all<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<NamedDevice>, DeviceError> {
+    let mut opened: Vec<NamedDevice> = Vec::new();
+    for name in names {
+        let known = opened.iter().find(|device| device.name == name).cloned();
+        opened.push(known.map_or_else(|| open(name), Ok)?);
+    }
+    Ok(opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_come_in_the_order_of_their_names() {
+        let opened = open_all(["cpu", "cpu"]).unwrap();
+        assert_eq!(opened.len(), 2);
+        assert!(opened.iter().all(|device| device.name == "cpu" && device.device.is_cpu()));
+    }
+
+    #[test]
+    fn what_is_no_name_of_a_device_is_refused_and_so_is_a_device_that_this_build_or_machine_lacks() {
+        for name in ["gpu", "cuda", "cuda:", "cuda:x", "cuda:-1", "CPU", ""] {
+            let error = open_all(["cpu", name]).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("unknown device `{name}`")) && error.contains("cuda:0"),
+                "{error}"
+            );
+        }
+        // No machine has so many.
+        let error = open_all(["cuda:4096"]).unwrap_err().to_string();
+        let expected = if cfg!(feature = "cuda") { "cannot be used" } else { "`cuda` feature" };
+        assert!(error.contains("cuda:4096") && error.contains(expected), "{error}");
+    }
+}

@@ -1,9 +1,9 @@
 //! The parameter bus: the learner publishes immutable versions, readers take the latest whole one.
 //!
 //! A published version is a deep copy that the learner never touches again, so a reader sees one version and not a
-//! mixture. It lives in host memory; a reader on another device copies it there once for each version it uses. Each
-//! reader notes the version it works with, so that lag is known for every actor and not only for those whose
-//! experience is in the current batch.
+//! mixture. It lives in host memory, or in a token run on the learner's device; a reader on another device copies it
+//! there once for each version it uses. Each reader notes the version it works with, so that lag is known for every
+//! actor and not only for those whose experience is in the current batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,7 +16,7 @@ use crate::trajectory::Version;
 pub struct Published {
     /// How many updates it is made of.
     pub version: Version,
-    /// The parameters, in host memory.
+    /// The parameters, in host memory or on the learner's device.
     pub parameters: Parameters,
     /// Observation statistics of the same moment, when observations are normalised.
     pub normalizer: Option<Normalizer>,

@@ -28,6 +28,8 @@ pub struct TrainOptions {
     pub resume: bool,
     /// Start no threads for compute and step everything in a fixed order.
     pub serial: bool,
+    /// Write every event and command of a token run's schedule to `trace.jsonl` in the run directory.
+    pub trace: bool,
 }
 
 /// Trains until a stop condition, a signal or a failure; the summary is also in the run directory. A run that failed

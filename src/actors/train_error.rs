@@ -8,6 +8,7 @@ use crate::codec::CodecError;
 use crate::config::Contradiction;
 use crate::env::EnvError;
 use crate::learner::LearnerError;
+use crate::schedule::trace::TraceError;
 use crate::telemetry::TelemetryError;
 
 /// See the variants.
@@ -46,6 +47,9 @@ pub enum TrainError {
     /// A corpus cannot be written or read.
     #[error(transparent)]
     Corpus(#[from] CorpusError),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// A file of the run is damaged.
     #[error(transparent)]
     Codec(#[from] CodecError),

@@ -1,4 +1,5 @@
-//! Checks this build on a CUDA device: every kernel, every operator, speed, and half a minute of training.
+//! Checks this build on a CUDA device: every kernel, every operator, speed, language models, and half a minute of
+//! training.
 //!
 //! Prints a table, writes figures to `--json FILE`, and exits with 1 when something is not as it must be. Run it from
 //! the root of the repository, beside the `forebay` program of the same build.
@@ -76,7 +77,7 @@ fn check(arguments: &Arguments) -> Result<usize> {
             Err(error) => (None, Some(format!("{error:#}"))),
         },
     };
-    let all = [&checks.kernels, &checks.operators, &checks.speed];
+    let all = [&checks.kernels, &checks.operators, &checks.speed, &checks.language];
     let count: usize = all.iter().map(|reports| reports.len()).sum();
     let failed = all.into_iter().flatten().filter(|report| !report.passed).count()
         + usize::from(training_error.is_some());
@@ -111,7 +112,9 @@ fn show(report: &CaseReport) {
         (None, None, Some((time, floor))) => {
             format!("{time:.3} ms, floor {floor:.3} ms ({:.0} %)", 100.0 * floor / time)
         }
-        (None, None, None) => String::new(),
+        (None, None, None) => {
+            report.tokens_per_second.map_or_else(String::new, |rate| format!("{rate:.0} tokens/s"))
+        }
     };
     println!("{:70} {verdict:6} {figures}", report.name);
 }

@@ -15,6 +15,7 @@ mod objectives;
 mod policy_of_run;
 mod pretrain_value;
 mod process;
+mod replay;
 mod simulate;
 mod systems;
 mod tasks;
@@ -91,6 +92,8 @@ enum Command {
     Systems(systems::SystemsArgs),
     /// Run a schedule in virtual time: throughput, lag and utilisation without a model or a device
     Simulate(simulate::SimulateArgs),
+    /// Tell the scheduler again what it was told in a run, and compare what it says
+    Replay(replay::ReplayArgs),
     /// Print every configuration field with its default
     Config(config::ConfigArgs),
     /// Show devices, features, limits, and what is effective here
@@ -109,6 +112,7 @@ impl Command {
                 | Self::Objectives(_)
                 | Self::Systems(_)
                 | Self::Simulate(_)
+                | Self::Replay(_)
                 | Self::Config(_)
                 | Self::Doctor
         )
@@ -146,6 +150,7 @@ pub fn run(registries: impl Into<Registries>) -> ExitCode {
         Command::Objectives(args) => objectives::run(&args),
         Command::Systems(args) => systems::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Doctor => Ok(doctor::run()),
     };

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use candle_core::Device;
 use rayon::ThreadPool;
 
 use crate::actors::run_dir::RunDir;
@@ -42,7 +43,7 @@ impl PolicyOfRun {
 
     /// Reads the newest whole checkpoint of a run with this configuration.
     pub(super) fn load(run: &Path, config: TokenConfig) -> anyhow::Result<Self> {
-        let model = LanguageModel::of_run(run)?;
+        let model = LanguageModel::of_run(run, &Device::Cpu)?;
         let (version, parameters) = load_token_parameters(run, &model)?;
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;

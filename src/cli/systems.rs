@@ -44,20 +44,7 @@ pub(super) fn run(args: &SystemsArgs) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&entries?)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let width = |index: usize| if index < 7 { 12 } else { 22 };
-    print!("{:<14}", "system");
-    for (index, (axis, _)) in AXES.iter().enumerate() {
-        print!(" {axis:<w$}", w = width(index));
-    }
-    println!(" objective");
-    for system in &systems {
-        let schedule = serde_json::to_value(system.settings())?;
-        print!("{:<14}", system.name);
-        for (index, (axis, kind)) in AXES.iter().enumerate() {
-            print!(" {:<w$}", shown(&schedule[*axis], kind), w = width(index));
-        }
-        println!(" {}", system.objective);
-    }
+    print!("{}", table(&systems)?);
     if let (Some(_), [system]) = (&args.name, systems.as_slice()) {
         println!("\n{}, {}", system.title, system.source);
         println!(
@@ -67,6 +54,26 @@ pub(super) fn run(args: &SystemsArgs) -> anyhow::Result<ExitCode> {
         println!("ours: {}", system.reading);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A line for each system under the names of the axes, each column as wide as its longest word.
+fn table(systems: &[&System]) -> Result<String, serde_json::Error> {
+    let headings = ["system"].into_iter().chain(AXES.map(|(axis, _)| axis)).chain(["objective"]);
+    let mut rows: Vec<Vec<String>> = vec![headings.map(str::to_owned).collect()];
+    for system in systems {
+        let schedule = serde_json::to_value(system.settings())?;
+        let axes = AXES.iter().map(|(axis, kind)| shown(&schedule[*axis], kind));
+        let ends = (system.name.to_owned(), system.objective.to_owned());
+        rows.push([ends.0].into_iter().chain(axes).chain([ends.1]).collect());
+    }
+    let widths: Vec<usize> = (0..rows[0].len())
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
+        .collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    Ok(rows.iter().map(line).collect())
 }
 
 fn entry(system: &System) -> Result<Value, serde_json::Error> {
@@ -108,6 +115,20 @@ fn shown(value: &Value, kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_stand_below_their_headings() {
+        let text = table(&SYSTEMS.iter().collect::<Vec<_>>()).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 1 + SYSTEMS.len());
+        for (axis, _) in AXES {
+            let start = lines[0].find(axis).unwrap();
+            for line in &lines[1..] {
+                let (before, cell) = line.split_at(start);
+                assert!(before.ends_with("  ") && !cell.starts_with(' '), "{axis} in\n{text}");
+            }
+        }
+    }
 
     #[test]
     fn every_axis_of_every_system_has_a_word() {

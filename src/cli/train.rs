@@ -31,6 +31,10 @@ pub struct TrainArgs {
     /// Step everything in a fixed order on one thread: the same configuration gives the same bytes
     #[arg(long)]
     serial: bool,
+    /// Write every event and command of a token run's schedule to trace.jsonl in the run directory, for forebay replay
+    /// and for forebay simulate --calibrate
+    #[arg(long)]
+    trace: bool,
 }
 
 /// Reads a configuration file with overrides.
@@ -72,9 +76,12 @@ pub(super) fn placed(source: &Source, error: TrainError) -> anyhow::Error {
 pub(super) fn run(args: &TrainArgs, registries: Registries) -> anyhow::Result<ExitCode> {
     let (config, source) = read_config(&args.config, &args.overrides)?;
     let run_dir = args.run_dir.clone().unwrap_or_else(|| default_run_dir(&args.config));
-    let options = TrainOptions { run_dir, resume: args.resume, serial: args.serial };
+    let options = TrainOptions { run_dir, resume: args.resume, serial: args.serial, trace: args.trace };
     let placed = |error| placed(&source, error);
     let (status, cause) = match config {
+        RunConfig::Control(_) if args.trace => {
+            anyhow::bail!("--trace: the schedule of a control run has no events to trace; leave it away")
+        }
         RunConfig::Control(config) => {
             let summary = train(*config, registries.environments, &options).map_err(placed)?;
             print_summary(&summary);

@@ -33,7 +33,10 @@ pub use error::ConfigError;
 pub use load::{Source, load};
 pub use overrides::Override;
 pub use reference::reference;
-pub use token::{GenerateConfig, ModelConfig, TaskConfig, TokenConfig, TokenStopConfig, WarmupConfig};
+pub use token::{
+    GenerateConfig, ModelConfig, Precision, TaskConfig, TokenConfig, TokenDevicesConfig, TokenStopConfig,
+    WarmupConfig,
+};
 pub use workload::RunConfig;
 
 pub use crate::actors::{EvaluationConfig, Fault, InferenceConfig, RestartConfig};

@@ -25,6 +25,14 @@ pub struct Override {
     pub(super) value: Value,
 }
 
+impl Override {
+    /// Whether it sets a field of that name at the top of a configuration, or something in it.
+    #[must_use]
+    pub fn is_under(&self, name: &str) -> bool {
+        self.path.segments().first().is_some_and(|first| matches!(first, Segment::Key(key) if key == name))
+    }
+}
+
 impl FromStr for Override {
     type Err = ConfigError;
 

@@ -5,8 +5,8 @@
 
 use toml::{Table, Value};
 
-use super::{ConfigError, Source};
-use crate::schedule::axes::TokenMask;
+use super::{ConfigError, GenerateConfig, Source};
+use crate::schedule::axes::{RoundEnd, TokenMask};
 use crate::schedule::flow::FlowSettings;
 use crate::schedule::systems::{SYSTEMS, System, lay_over};
 
@@ -45,7 +45,13 @@ fn chosen(system: &System, document: &Table) -> Result<Table, String> {
     };
     let own = system.settings();
     let (batch, group_size) = (size("prompts", own.batch), size("group_size", u64::from(own.group_size)));
-    let settings = system.sized(batch, u32::try_from(group_size).unwrap_or(u32::MAX));
+    let mut settings = system.sized(batch, u32::try_from(group_size).unwrap_or(u32::MAX));
+    if let RoundEnd::Budget { tokens } = &mut settings.round_end {
+        // A round's budget is a share of the longest answer, and so depends on what that is here.
+        let longest = document.get("generate").and_then(|generate| generate.get("max_new_tokens"));
+        let longest = longest.and_then(Value::as_integer).and_then(|longest| u64::try_from(longest).ok());
+        *tokens = longest.unwrap_or(GenerateConfig::default().max_new_tokens as u64).div_ceil(4).max(1);
+    }
     let mut learner: Table = system.learner.parse().map_err(|error| format!("{}: {error}", system.name))?;
     learner.insert("prompts".into(), Value::Integer(batch as i64));
     learner.insert("group_size".into(), Value::Integer(group_size as i64));
@@ -96,3 +102,7 @@ impl Source {
         self.replace_document(under);
     }
 }
+
+#[cfg(test)]
+#[path = "system_tests.rs"]
+mod tests;

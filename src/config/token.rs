@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use candle_core::DType;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,31 @@ impl Default for TaskConfig {
     }
 }
 
+/// The float type of weights, activations and KV cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// 32 bits everywhere.
+    #[default]
+    F32,
+    /// bfloat16, for a learner on a CUDA device. The optimiser keeps the trained parameters in f32: they are what
+    /// checkpoints hold, and their roundings are computed with and published. Sums of gradients and log-probabilities
+    /// are f32. Generators on the CPU compute in f32 with the rounded weights; teachers and a critic of its own stay in
+    /// f32.
+    Bf16,
+}
+
+impl Precision {
+    /// As candle calls it.
+    #[must_use]
+    pub fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::Bf16 => DType::BF16,
+        }
+    }
+}
+
 /// Which language model.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -48,6 +74,27 @@ pub struct ModelConfig {
     /// Parameters that are not trained, by patterns over their names such as `"model.embed_tokens.*"`; `*` stands for
     /// any part of a name.
     pub frozen: NamePatterns,
+    /// The float type of weights, activations and KV cache.
+    pub precision: Precision,
+}
+
+/// Which device does what: `cpu`, or `cuda:0`, `cuda:1`, … in a build with the `cuda` feature. A name that is given
+/// more than once is the same device: the weights on it are shared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TokenDevicesConfig {
+    /// The learner's device; evaluations, a critic of its own and teachers are there too. Reward models grade on the
+    /// CPU.
+    pub learner: String,
+    /// Devices of generation: a generator for each of them, with a KV cache of its own (`generate.engine`). Groups go
+    /// to whichever has room.
+    pub generation: Vec<String>,
+}
+
+impl Default for TokenDevicesConfig {
+    fn default() -> Self {
+        Self { learner: "cpu".into(), generation: vec!["cpu".into()] }
+    }
 }
 
 /// How answers are generated.
@@ -66,10 +113,14 @@ pub struct GenerateConfig {
     pub top_p: Option<f32>,
     /// Strings that end an answer, beside the model's own end tokens.
     pub stop: Vec<String>,
-    /// CPU threads of the generator.
+    /// CPU threads of each generator on the CPU.
     pub threads: usize,
     /// The engine.
     pub engine: EngineConfig,
+    /// Positions of stopped answers whose keys and values are kept in host memory, where the schedule keeps them
+    /// (`schedule.resume`); what finds no room is computed again when its answer goes on. Absent: as many as the engines'
+    /// caches hold.
+    pub host_cache_tokens: Option<usize>,
     /// Sample with weights rounded to bfloat16, to study a mismatch between generation and training.
     pub bf16_weights: bool,
 }
@@ -84,6 +135,7 @@ impl Default for GenerateConfig {
             stop: Vec::new(),
             threads: 1,
             engine: EngineConfig::default(),
+            host_cache_tokens: None,
             bf16_weights: false,
         }
     }
@@ -157,6 +209,8 @@ pub struct TokenConfig {
     pub warmup: WarmupConfig,
     /// How answers become updates.
     pub learner: TokenLearnerConfig,
+    /// Which device does what.
+    pub devices: TokenDevicesConfig,
     /// When the run is complete.
     pub stop: TokenStopConfig,
     /// Evaluation on problems that are not learned from.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::TokenConfig;
 use super::check::{Contradiction, refuse};
+use super::{Precision, TokenConfig};
 use crate::actors::TrainError;
 use crate::actors::token::{LanguageModel, Rewarded};
 use crate::env::task::{Split, Task, TaskRegistry};
@@ -74,8 +74,34 @@ impl TokenConfig {
         if let Some(adapters) = &self.model.adapters {
             adapters.check_numbers().map_err(|why| refuse(&["model.adapters"], why))?;
         }
+        if self.devices.generation.is_empty() {
+            return Err(refuse(
+                &["devices.generation"],
+                "there must be at least one device, or nothing is generated",
+            ));
+        }
+        self.check_precision()?;
         self.check_learner()?;
         self.check_schedule()
+    }
+
+    fn check_precision(&self) -> Result<(), Contradiction> {
+        if self.model.precision == Precision::F32 {
+            return Ok(());
+        }
+        if self.devices.learner == "cpu" {
+            return Err(refuse(
+                &["model.precision", "devices.learner"],
+                "the CPU computes in f32; leave the former out, or let a CUDA device learn",
+            ));
+        }
+        if self.generate.bf16_weights {
+            return Err(refuse(
+                &["generate.bf16_weights", "model.precision"],
+                "the weights are bf16 already; leave the former out",
+            ));
+        }
+        Ok(())
     }
 
     fn check_positive(&self) -> Result<(), Contradiction> {

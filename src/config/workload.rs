@@ -5,9 +5,9 @@ use toml::Value;
 use super::{Config, ConfigError, Source, TokenConfig, system};
 
 /// Tables that only a control run has.
-const CONTROL: [&str; 6] = ["env", "policy", "rollout", "inference", "queue", "devices"];
+const CONTROL: &[&str] = &["env", "policy", "rollout", "inference", "queue"];
 /// Tables that only a token run has.
-const TOKEN: [&str; 6] = ["task", "model", "generate", "grading", "schedule", "warmup"];
+const TOKEN: &[&str] = &["task", "model", "generate", "grading", "schedule", "warmup"];
 
 /// The configuration of a run of either workload.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +27,7 @@ impl RunConfig {
         // The one system of control runs chooses what these do anyway.
         let of_control = source.document().get(system::FIELD).and_then(Value::as_str) == Some("impala");
         let first =
-            |names: [&'static str; 6]| names.into_iter().find(|name| source.document().contains_key(*name));
+            |names: &[&'static str]| names.iter().copied().find(|name| source.document().contains_key(*name));
         match (first(CONTROL), first(TOKEN)) {
             (Some(control), Some(token)) => {
                 let why =
@@ -62,6 +62,9 @@ mod tests {
         assert!(matches!(read("seed = 1").unwrap(), RunConfig::Control(_)));
         assert!(matches!(read("[env]\nname = \"Catch-v0\"").unwrap(), RunConfig::Control(_)));
         assert!(matches!(read("[task]\nname = \"copy\"").unwrap(), RunConfig::Token(_)));
+        let devices = "[devices]\nlearner = \"cuda:0\"\n";
+        assert!(matches!(read(devices).unwrap(), RunConfig::Control(_)));
+        assert!(matches!(read(&format!("{devices}[task]")).unwrap(), RunConfig::Token(_)));
     }
 
     #[test]

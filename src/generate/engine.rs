@@ -6,15 +6,15 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::drawing::{Drawing, Drawn};
-use super::forward::{Holder, Job, PagedRows, slice};
+use super::forward::{Holder, Job, PagedRows};
 use super::interrupt::Paused;
-use super::pages::PagePool;
+use super::pages::{KvShape, PagePool};
 use super::prompts::Prompts;
 use super::request::{self, Finished, Request};
 use super::saved::SavedKv;
 use super::sequence::Sequence;
 use super::{EngineConfig, GenerateError, Usage, Weights};
-use crate::ops::{KEY_TILE, PagedAttention};
+use crate::ops::KEY_TILE;
 use crate::policy::{Decoder, DecoderInput};
 use crate::trajectory::{Finish, TrajectoryId, Version};
 
@@ -27,7 +27,6 @@ pub struct Engine {
     pub(super) weights: Weights,
     pub(super) config: EngineConfig,
     drawing: Drawing,
-    attention: PagedAttention,
     pub(super) pool: PagePool,
     pub(super) prompts: Prompts,
     /// In the order in which they were admitted.
@@ -47,7 +46,8 @@ impl Engine {
     /// An engine without work. `seed` is the run's: with a trajectory's id and a position it tells a draw.
     ///
     /// # Errors
-    /// When a setting is out of its range, or the weights are not in host memory.
+    /// When a setting is out of its range, the weights are not on the decoder's device, or the KV cache does not fit
+    /// there.
     pub fn new(
         decoder: Arc<Decoder>,
         weights: Weights,
@@ -55,21 +55,21 @@ impl Engine {
         seed: u64,
     ) -> Result<Self, GenerateError> {
         config.validate()?;
-        let shape = decoder.config();
-        if weights.parameters.iter().any(|(_, tensor)| !tensor.device().is_cpu()) {
-            let why = "the KV cache is in host memory: publish the weights to the CPU".into();
+        let (device, dtype) = (decoder.device(), decoder.dtype());
+        let fits = |tensor: &Tensor| tensor.device().same_device(device) && tensor.dtype() == dtype;
+        if !weights.parameters.iter().all(|(_, tensor)| fits(tensor)) {
+            let why = format!("must be {dtype:?} on the decoder's device: copy them there");
             return Err(GenerateError::Config { field: "weights", why });
         }
-        let attention =
-            PagedAttention::new(shape.heads, shape.kv_heads, shape.head_size, shape.attention_scale())?;
-        let pool = PagePool::new(config.pages(), shape.layers, &attention);
+        let pool = PagePool::new(config.pages(), KvShape::of(decoder.config()), device, dtype);
+        let no_room = |error| GenerateError::Cache { tokens: config.positions(), source: error };
+        let pool = pool.map_err(no_room)?;
         let drawing = Drawing { seed, noise: config.log_prob_noise };
         Ok(Self {
             decoder,
             weights,
             config,
             drawing,
-            attention,
             pool,
             prompts: Prompts::default(),
             running: Vec::new(),
@@ -214,6 +214,7 @@ impl Engine {
     pub fn step(&mut self) -> Result<Vec<Finished>, GenerateError> {
         let mut finished = self.finish_exhausted();
         let jobs = self.plan();
+        self.pool.flush()?;
         if jobs.is_empty() {
             return Ok(finished);
         }
@@ -264,7 +265,7 @@ impl Engine {
             }
         }
         let parameters = self.weights.parameters.clone();
-        let mut attend = PagedRows { pool: &mut self.pool, attention: self.attention, jobs };
+        let mut attend = PagedRows::new(&mut self.pool, jobs)?;
         let experts = (!experts.is_empty()).then_some(experts.as_slice());
         let input = DecoderInput { tokens: &tokens, positions: &positions, experts };
         let hidden = self.decoder.hidden(&parameters, input, &mut attend)?;
@@ -298,9 +299,8 @@ impl Engine {
             states.index_select(&Tensor::from_slice(rows, rows.len(), states.device())?, 0)?
         };
         let logits = self.decoder.logits(&self.weights.parameters, &states)?;
-        let logits = logits.storage_and_layout();
         let requests: Vec<&Request> = sampling.iter().map(|&index| &self.running[index].request).collect();
-        let drawn = self.drawing.all(slice(&logits.0, logits.1)?, &requests);
+        let drawn = self.drawing.all(&logits, &requests, self.pool.is_on_device())?;
         let named = drawn.into_iter().zip(requests).map(|(drawn, request)| {
             drawn.map_err(|source| GenerateError::Draw {
                 id: request.trajectory.id,

@@ -16,6 +16,16 @@ pub enum GenerateError {
         /// What it must be.
         why: String,
     },
+    /// The KV cache cannot be made.
+    #[error(
+        "generation: a KV cache of {tokens} positions cannot be made; lower `cache_tokens` if memory is short"
+    )]
+    Cache {
+        /// Positions that it was to hold.
+        tokens: usize,
+        /// Why not.
+        source: candle_core::Error,
+    },
     /// A request that cannot be served.
     #[error("generation refused trajectory {id}: {why}")]
     Request {

@@ -65,8 +65,9 @@ impl Engine {
     fn take_out(&mut self, mut sequence: Sequence, save_kv: bool) -> Paused {
         let kv = match sequence.saved.take() {
             Some(saved) => Some(saved),
-            None if sequence.sampled => {
-                Some(SavedKv::copy(&self.pool, &sequence.pages, sequence.computed)).filter(|_| save_kv)
+            // A device that fails gives nothing: they are computed anew then, or the next step fails too.
+            None if sequence.sampled && save_kv => {
+                SavedKv::copy(&mut self.pool, &sequence.pages, sequence.computed).ok()
             }
             None => None,
         };

@@ -1,9 +1,12 @@
-//! Keys and values outside the pool, of a trajectory that was interrupted.
+//! Keys and values outside the pool, of a trajectory that was interrupted: in host memory, laid out in one way wherever
+//! the pool's pages lie, so that it may go on on another device.
 
+use candle_core::Result;
 use serde::{Deserialize, Serialize};
 
 use super::pages::{PageId, PagePool};
 use super::request::pages_for;
+use crate::ops::KEY_TILE;
 
 /// Keys and values of a trajectory's first positions; they are restored bit for bit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,14 +24,21 @@ impl SavedKv {
         self.positions
     }
 
-    pub(super) fn copy(pool: &PagePool, pages: &[PageId], positions: usize) -> Self {
+    /// Of the first `positions` in `pages`.
+    ///
+    /// # Errors
+    /// When a device fails.
+    pub(super) fn copy(pool: &mut PagePool, pages: &[PageId], positions: usize) -> Result<Self> {
+        let pages = &pages[..pages_for(positions)];
         let mut values = Vec::with_capacity(pages.len() * pool.page_len());
-        pages[..pages_for(positions)].iter().for_each(|&page| values.extend_from_slice(pool.values(page)));
-        Self { positions, values }
+        for (index, &page) in pages.iter().enumerate() {
+            pool.save(page, positions - index * KEY_TILE, &mut values)?;
+        }
+        Ok(Self { positions, values })
     }
 
     /// What is wrong with it for a trajectory of `length` tokens, if anything is.
-    pub(super) fn check(&self, pool: &PagePool, length: usize) -> Result<(), String> {
+    pub(super) fn check(&self, pool: &PagePool, length: usize) -> std::result::Result<(), String> {
         if self.positions >= length {
             return Err(format!("saved keys and values of {} positions for {length} tokens", self.positions));
         }
@@ -45,7 +55,7 @@ impl SavedKv {
     /// Writes them into pages that nobody shares.
     pub(super) fn restore(&self, pool: &mut PagePool, pages: &[PageId]) {
         for (&page, values) in pages.iter().zip(self.values.chunks_exact(pool.page_len())) {
-            pool.values_mut(page).copy_from_slice(values);
+            pool.restore(page, values);
         }
     }
 }

@@ -6,7 +6,7 @@ use candle_core::{D, DType, Device, Result, Tensor};
 
 use super::Size;
 use super::case::{Case, Differentiable, Work, normal, rounding, values};
-use crate::ops::cuda::attention::{Plan, Request, Saved, backward, forward, paged};
+use crate::ops::cuda::attention::{PagedPlan, Plan, Request, Saved, backward, forward, paged};
 use crate::ops::cuda::{Argument, Array, embedding, lock};
 
 /// Rows of a prefix, and rows of its own.
@@ -231,7 +231,8 @@ fn generation(heads: Heads, sequences: &[Sequence], dtype: DType) -> Result<Case
             let (q, keys, values) = (lock(&inputs[0]), lock(&caches[0]), lock(&caches[1]));
             let (q, keys, values) = (q.view()?, keys.view()?, values.view()?);
             let requests = [first, one_by_one].concat();
-            let out = paged(&q, &keys, &values, &requests, heads.scale())?.into_tensor();
+            let plan = PagedPlan::new(&requests, count, heads.0 / heads.1, PAGE_ROWS, device)?;
+            let out = paged(&q, &keys, &values, &plan, heads.scale())?.into_tensor();
             let plan = Plan::new(&of_kernel, heads.0 / heads.1, device)?;
             let (k, v) = (lock(&inputs[1]), lock(&inputs[2]));
             let (packed, _) = forward(&q, &k.view()?, &v.view()?, &plan, heads.scale())?;
@@ -269,7 +270,9 @@ fn decoding(heads: Heads, sequences: usize, length: usize, dtype: DType) -> Resu
         ],
         kernel: Box::new(move |inputs| {
             let [q, keys, values] = [&inputs[0], &inputs[1], &inputs[2]].map(lock);
-            let out = paged(&q.view()?, &keys.view()?, &values.view()?, &requests, heads.scale())?;
+            let plan =
+                PagedPlan::new(&requests, sequences, heads.0 / heads.1, PAGE_ROWS, inputs[0].device())?;
+            let out = paged(&q.view()?, &keys.view()?, &values.view()?, &plan, heads.scale())?;
             Ok(vec![out.into_tensor()])
         }),
         expected: Box::new(|| Ok(Vec::new())),

@@ -3,8 +3,8 @@
 //! A case has inputs, a function of `crate::ops::cuda` that runs kernels with their real grids, what must come out
 //! (computed in f64 on the CPU), and how much memory and arithmetic the kernels cannot do without. `in_emulation` (feature
 //! `kernel-emulation`) runs the small cases on the CPU, with the threads of each block in both orders; `on_device`
-//! (feature `cuda`, program `gpu_check`) runs small and large ones on a GPU. Results start as NaN
-//! in both, so a place that no kernel writes is seen.
+//! (feature `cuda`, program `gpu_check`) runs small and large ones on a GPU, then operators, and language models that
+//! generate and learn. Results start as NaN in both, so a place that no kernel writes is seen.
 
 mod attention;
 mod case;
@@ -12,6 +12,8 @@ mod control;
 #[cfg(feature = "kernel-emulation")]
 mod emulation;
 mod indexing;
+#[cfg(any(feature = "cuda", test))]
+mod language;
 mod learning;
 #[cfg(feature = "cuda")]
 mod on_device;

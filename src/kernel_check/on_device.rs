@@ -6,6 +6,7 @@ use candle_core::{Device, Result};
 use serde::Serialize;
 
 use super::case::Case;
+use super::language::{self, Model, NUMBERS, Numbers, Speed};
 use super::report::{CaseReport, check_same_bits};
 use super::{Size, cases, operators};
 use crate::ops::cuda::poison_results;
@@ -26,6 +27,8 @@ pub struct Report {
     pub operators: Vec<CaseReport>,
     /// Large cases, timed.
     pub speed: Vec<CaseReport>,
+    /// Language models that generate and learn: against the CPU, and how fast.
+    pub language: Vec<CaseReport>,
 }
 
 /// Runs everything; `show` gets each report when it is there.
@@ -54,7 +57,32 @@ pub fn on_device(device: &Device, mut show: impl FnMut(&CaseReport)) -> Result<R
         show(&entry);
         report.speed.push(entry);
     }
+    language_models(device, |entry| {
+        show(&entry);
+        report.language.push(entry);
+    })?;
     Ok(report)
+}
+
+/// Generation and training, in each type: the small model against the CPU, the large one timed.
+fn language_models(device: &Device, mut found: impl FnMut(CaseReport)) -> Result<()> {
+    let small = Model::new(language::small())?;
+    for Numbers { dtype, log_prob, step } in NUMBERS {
+        let outcome = language::generation_difference(&small, device, dtype);
+        found(CaseReport::compared(format!("tokens generated {dtype:?}"), log_prob, outcome));
+        let outcome = language::training_difference(&small, device, dtype);
+        found(CaseReport::compared(format!("a step of GRPO {dtype:?}"), step, outcome));
+    }
+    let large = Speed::new()?;
+    for Numbers { dtype, .. } in NUMBERS {
+        for answers in Speed::BATCHES {
+            let name = format!("135M parameters generate {answers} answers {dtype:?}");
+            found(CaseReport::rate(name, large.generation(answers, device, dtype)));
+        }
+        let name = format!("135M parameters learn from 64 answers of 128 tokens {dtype:?}");
+        found(CaseReport::rate(name, large.training(device, dtype)));
+    }
+    Ok(())
 }
 
 /// The largest difference from the reference; an error when a second run gives other bits.

@@ -18,15 +18,39 @@ pub struct CaseReport {
     /// Milliseconds of one run, and the least that memory or arithmetic allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub milliseconds: Option<(f64, f64)>,
+    /// Tokens a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_second: Option<f64>,
     /// What went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl CaseReport {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            passed: false,
+            difference: None,
+            milliseconds: None,
+            tokens_per_second: None,
+            error: None,
+        }
+    }
+
+    /// From tokens a second.
+    #[cfg(feature = "cuda")]
+    pub(super) fn rate(name: String, outcome: Result<f64>) -> Self {
+        let report = Self::new(name);
+        match outcome {
+            Ok(rate) => Self { passed: true, tokens_per_second: Some(rate), ..report },
+            Err(error) => Self { error: Some(first_line(&error)), ..report },
+        }
+    }
+
     /// From the largest difference and what is allowed.
     pub(super) fn compared(name: String, bound: f64, outcome: Result<f64>) -> Self {
-        let report = Self { name, passed: false, difference: None, milliseconds: None, error: None };
+        let report = Self::new(name);
         match outcome {
             Ok(difference) => {
                 Self { passed: difference <= bound, difference: Some((difference, bound)), ..report }
@@ -38,7 +62,7 @@ impl CaseReport {
     /// From the time of a run and the least that it could be, in milliseconds.
     #[cfg(feature = "cuda")]
     pub(super) fn timed(name: String, outcome: Result<(f64, f64)>) -> Self {
-        let report = Self { name, passed: false, difference: None, milliseconds: None, error: None };
+        let report = Self::new(name);
         match outcome {
             Ok(milliseconds) => Self { passed: true, milliseconds: Some(milliseconds), ..report },
             Err(error) => Self { error: Some(first_line(&error)), ..report },

@@ -31,7 +31,9 @@ fn head([rows, inputs, vocabulary]: [usize; 3], dtype: DType) -> Result<Case> {
             ops::categorical(&logits, &targets[0])
         },
         kernel: |inputs: &[Tensor]| {
-            let [x, weight, targets, gradient] = [&inputs[0], &inputs[1], &inputs[2], &inputs[3]].map(lock);
+            // What comes out is f32, and so is its gradient.
+            let gradient = inputs[3].to_dtype(DType::F32)?.contiguous()?;
+            let [x, weight, targets, gradient] = [&inputs[0], &inputs[1], &inputs[2], &gradient].map(lock);
             let inputs = Inputs {
                 x: x.view()?,
                 weight: weight.view()?,

@@ -10,7 +10,7 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Tensor, WithDType};
+use candle_core::{CpuStorage, DType, InplaceOp1, Layout, Result, Tensor, WithDType};
 
 use super::parallel::over_rows;
 use super::storage::{self, by_type, refuse, values};
@@ -28,12 +28,14 @@ struct State {
 }
 
 impl GradientSum {
-    /// The empty sum for a parameter like `parameter`.
+    /// The empty sum for a parameter like `parameter`; in f32 for one of bf16, which could not hold the small terms of
+    /// a long sum.
     ///
     /// # Errors
     /// When a device has no memory for it.
     pub fn new(parameter: &Tensor) -> Result<Self> {
-        let sum = Tensor::zeros(parameter.shape(), parameter.dtype(), parameter.device())?;
+        let dtype = if parameter.dtype() == DType::BF16 { DType::F32 } else { parameter.dtype() };
+        let sum = Tensor::zeros(parameter.shape(), dtype, parameter.device())?;
         Ok(Self(Arc::new(Mutex::new(State { sum, begun: false }))))
     }
 
@@ -145,7 +147,6 @@ mod tests {
     use super::super::parallel::with_threads;
     use super::super::testing::pseudo_random;
     use super::*;
-    use candle_core::DType;
 
     #[test]
     fn gradients_add_up_in_place_and_a_new_sum_begins_at_zero() {
@@ -161,6 +162,17 @@ mod tests {
             sum.clear();
         }
         assert_eq!(numbers(&sum.tensor().unwrap()), [0.0; 1200]);
+    }
+
+    #[test]
+    fn gradients_of_a_bf16_parameter_add_up_in_f32() {
+        let parameter = pseudo_random(&[3], 1, DType::BF16);
+        let sum = GradientSum::new(&parameter).unwrap();
+        let gradient = Tensor::new(&[1.0_f32, 1.0, 0.5], parameter.device()).unwrap();
+        let gradient = gradient.to_dtype(DType::BF16).unwrap();
+        // In bf16 a sum would stop at 256.
+        (0..300).for_each(|_| sum.add(&gradient).unwrap());
+        assert_eq!(sum.tensor().unwrap().to_vec1::<f32>().unwrap(), [300.0, 300.0, 150.0]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use distribution::Distribution;
 pub use name_patterns::{NamePatterns, UnknownPattern};
 pub use network::{Policy, SequenceInput, SequenceOutput, StepInput, StepOutput};
 pub use normalizer::{Moments, Normalizer};
-pub use parameters::{Initializer, Layout, ParameterId, Parameters};
+pub use parameters::{Initializer, Layout, ParameterId, Parameters, PlacedCopy};
 pub use pretrained::{LoadOptions, Pretrained, PretrainedError};
 pub use tokenizer::{TextStream, Tokenizer, TokenizerError};
 

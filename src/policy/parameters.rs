@@ -5,7 +5,7 @@
 //! in memory, in optimiser state and in files.
 
 use std::ops::Index;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use candle_core::{DType, Device, Result, Shape, Tensor, Var};
 
@@ -127,6 +127,24 @@ impl Layout {
 /// The laid-out form of a weight, once it was used; `None` inside for what no operator takes as a weight.
 type Prepared = Arc<OnceLock<Option<PreparedWeight>>>;
 
+/// A version where its readers compute ([`Parameters::placed`]).
+#[derive(Debug, Clone)]
+pub struct PlacedCopy {
+    /// The parameters there.
+    pub parameters: Parameters,
+    /// The places of the published parameters' laid-out forms: versions share them for what does not change between
+    /// them, and so it is known again. Weak, which keeps the addresses from being used anew, and nothing else.
+    marks: Vec<Option<Weak<OnceLock<Option<PreparedWeight>>>>>,
+}
+
+impl PlacedCopy {
+    /// Whether its parameter `index` has the values of the published one with this place.
+    fn is_of(&self, place: Option<&Option<Prepared>>, index: usize) -> bool {
+        let (Some(Some(place)), Some(Some(mark))) = (place, self.marks.get(index)) else { return false };
+        std::ptr::eq(mark.as_ptr(), Arc::as_ptr(place))
+    }
+}
+
 /// One tensor for each entry of a layout.
 #[derive(Debug, Clone)]
 pub struct Parameters {
@@ -193,6 +211,33 @@ impl Parameters {
         let tensors = self.tensors.iter().map(copy).collect::<Result<Vec<_>>>()?;
         let prepared = tensors.iter().map(|_| Some(Prepared::default())).collect();
         Ok(Self { names: self.names.clone(), tensors, prepared, gradients: Arc::new([]) })
+    }
+
+    /// Published parameters for readers on `device` that compute in `dtype`: the same where they are so already, else a
+    /// copy. It shares with `before`, such a copy of an earlier version, what no update changes.
+    ///
+    /// # Errors
+    /// When a device has no memory for it.
+    pub fn placed(&self, device: &Device, dtype: DType, before: Option<&PlacedCopy>) -> Result<PlacedCopy> {
+        let fits = |tensor: &Tensor| tensor.device().same_device(device) && tensor.dtype() == dtype;
+        let marks = self.prepared.iter().map(|place| place.as_ref().map(Arc::downgrade)).collect();
+        if self.tensors.iter().all(fits) {
+            return Ok(PlacedCopy { parameters: self.clone(), marks });
+        }
+        let (mut tensors, mut prepared) = (Vec::with_capacity(self.tensors.len()), Vec::new());
+        for (index, tensor) in self.tensors.iter().enumerate() {
+            let same = before.filter(|before| before.is_of(self.prepared.get(index), index));
+            if let Some(PlacedCopy { parameters, .. }) = same {
+                tensors.push(parameters.tensors[index].clone());
+                prepared.push(parameters.prepared[index].clone());
+            } else {
+                tensors.push(tensor.detach().to_device(device)?.to_dtype(dtype)?);
+                prepared.push(Some(Prepared::default()));
+            }
+        }
+        let names = self.names.clone();
+        let parameters = Self { names, tensors, prepared: prepared.into(), gradients: Arc::new([]) };
+        Ok(PlacedCopy { parameters, marks })
     }
 
     /// What is published where some parameters are frozen ([`Parameters::to_variables_where`]): copies of those that

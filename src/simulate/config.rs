@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lengths::LengthConfig;
 use crate::schedule::flow::FlowSettings;
-use crate::schedule::systems::{SYSTEMS, System};
+use crate::schedule::systems::{SYSTEMS, System, lay_over};
 use crate::schedule::trace::TraceError;
 use crate::schedule::{ScheduleContext, ScheduleContradiction};
 
@@ -41,6 +41,14 @@ pub enum SimulateError {
     Recorded {
         /// The file.
         path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A run cannot be fitted to.
+    #[error("cannot calibrate on {}: {why}", run.display())]
+    Calibrate {
+        /// The run.
+        run: PathBuf,
         /// What is wrong with it.
         why: String,
     },
@@ -220,7 +228,7 @@ impl SimulateConfig {
         let sized = system.sized(self.batch.unwrap_or(own.batch), self.group_size.unwrap_or(own.group_size));
         let wrong = |error: String| SimulateError::Schedule(error);
         let mut table = toml::Table::try_from(&sized).map_err(|error| wrong(error.to_string()))?;
-        merge(&mut table, &self.schedule);
+        lay_over(&mut table, &self.schedule);
         let settings: FlowSettings =
             serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|error| {
                 wrong(format!("`schedule.{}`: {}", error.path(), error.inner().message().trim_end()))
@@ -285,25 +293,5 @@ impl SimulateConfig {
             }
         }
         self.lengths.check()
-    }
-}
-
-/// Lays changes over a table. A table that says another kind of itself (`unit`, `rule`, `mode`, `when`) is replaced
-/// whole.
-fn merge(table: &mut toml::Table, changes: &toml::Table) {
-    const KINDS: [&str; 4] = ["unit", "rule", "mode", "when"];
-    for (key, change) in changes {
-        match (table.get_mut(key), change) {
-            (Some(toml::Value::Table(own)), toml::Value::Table(change))
-                if KINDS
-                    .iter()
-                    .all(|kind| change.get(*kind).is_none_or(|new| own.get(*kind) == Some(new))) =>
-            {
-                merge(own, change);
-            }
-            _ => {
-                table.insert(key.clone(), change.clone());
-            }
-        }
     }
 }

@@ -341,3 +341,28 @@ impl Engine {
         std::mem::take(&mut self.statistics)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_of_all_costs_nothing_for_those_that_never_began() {
+        let mut engine = Engine::new(EngineModel { slots: Some(1), ..EngineModel::default() }, 1);
+        let id = |member| MemberId { group: 0, member };
+        for member in 0..3 {
+            let request =
+                Request { id: id(member), tokens: 10, written: 0, context: 5, prefill: 5, prompt: 0 };
+            engine.add(request);
+        }
+        engine.admit();
+        assert!(engine.has_begun(id(0)) && !engine.has_begun(id(1)));
+        let charged = engine.usage.prefill;
+        assert!(charged > 0.0);
+        for member in 0..3 {
+            engine.remove(id(member));
+        }
+        assert_eq!(engine.usage.prefill, charged, "no place that a pause frees is taken");
+        assert_eq!((engine.load(), engine.kv_use()), (0, 0.0));
+    }
+}

@@ -95,6 +95,11 @@ impl Lengths {
         Ok(Self { config: config.clone(), seed, recorded })
     }
 
+    /// Recorded lengths that are at hand.
+    pub fn of_groups(config: &LengthConfig, seed: u64, recorded: Vec<Vec<u64>>) -> Self {
+        Self { config: config.clone(), seed, recorded }
+    }
+
     fn words(&self, group: u64, place: u32) -> [u32; 4] {
         draw(self.seed, Stream::Length, [group as u32, (group >> 32) as u32, place, 0])
     }

@@ -9,20 +9,22 @@
 //! - The time that a run takes depends on the number of events, not of tokens: thousands of engines take seconds.
 //! - Every token that is generated is of an answer that the scheduler's ledger has.
 
+mod calibrate;
 mod config;
+mod drawing;
 mod driver;
 mod engine;
 mod lengths;
 mod queue;
 mod report;
-mod svg;
 #[cfg(test)]
 mod tests;
 
+pub use calibrate::{Agreement, Calibration, calibrate};
 pub use config::{
     ContentionConfig, CostConfig, DeviceConfig, EngineModel, Placement, SimulateConfig, SimulateError,
 };
+pub use drawing::{Sweep, render_sweep, render_timelines};
 pub use driver::{simulate, simulate_schedule};
 pub use lengths::{LengthConfig, SourceModel};
 pub use report::SimulationReport;
-pub use svg::render as render_svg;

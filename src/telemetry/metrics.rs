@@ -7,6 +7,7 @@
 //! in each process, except those taken from the ledger, which a resumed run continues.
 
 mod control;
+mod host_cache;
 mod label_set;
 mod learner;
 mod learning;
@@ -18,6 +19,7 @@ mod token;
 use prometheus::IntCounter;
 
 pub use control::{ActorMetrics, Metrics};
+pub use host_cache::HostCacheMetrics;
 pub use queue::QueueMetrics;
 pub use system::RoleMetrics;
 pub use token::{GeneratorMetrics, TokenMetrics};

@@ -41,7 +41,8 @@ pub use config::{Listen, ProgressMode, TelemetryConfig};
 pub use error::TelemetryError;
 pub use lag::LagHistogram;
 pub use metrics::{
-    ActorMetrics, Exposition, GeneratorMetrics, Metrics, QueueMetrics, RoleMetrics, TokenMetrics,
+    ActorMetrics, Exposition, GeneratorMetrics, HostCacheMetrics, Metrics, QueueMetrics, RoleMetrics,
+    TokenMetrics,
 };
 pub use process::{ProcessUsage, process_usage};
 pub use progress::{Progress, ProgressWriter, Snapshot};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::checkpoint::TokenRunState;
 use super::critic::ValueFunction;
 use super::demonstrations::Demonstrations;
+use super::devices::TokenDevices;
 use super::frozen;
 use super::grading::GradingPool;
 use super::journal::TokenJournal;
@@ -29,15 +30,13 @@ use crate::learner::token::{TokenLearner, TokenLearnerState};
 use crate::policy::Parameters;
 use crate::schedule::Balance;
 use crate::schedule::flow::FlowScheduler;
+use crate::schedule::trace::{TRACE_FILE, TraceWriter};
 use crate::telemetry::{Cadence, MetricsPosition, SampleWriter, TokenMetrics, TokenRecord};
 use crate::trajectory::Ledger;
 
 pub use self::from_checkpoint::load_token_parameters;
 pub(super) use self::from_checkpoint::{adopt_trained, load};
 use self::from_checkpoint::{adopted, older_versions, resumed, write_off_lost};
-
-/// One generator a device; the CPU is the only device yet.
-const GENERATORS: usize = 1;
 
 /// A run that is ready to start.
 pub(super) struct Prepared {
@@ -54,13 +53,15 @@ pub(super) fn build(
     mut model: LanguageModel,
     critic: Option<ValueFunction>,
     teachers: &OpenTeachers,
+    devices: &TokenDevices,
     metrics: &Arc<TokenMetrics>,
     run_dir: &RunDir,
     options: &TrainOptions,
     interrupt: &Interrupt,
 ) -> Result<Prepared, TrainError> {
-    let mut checkpoint =
-        if options.resume { load(&CheckpointReader::new(run_dir.checkpoints()))? } else { None };
+    let generators = devices.generation.len();
+    let reader = CheckpointReader::new(run_dir.checkpoints());
+    let mut checkpoint = if options.resume { load(&reader, model.decoder.device())? } else { None };
     if options.resume && checkpoint.is_none() {
         eprintln!("no checkpoint in {}; starting anew", run_dir.path().display());
     }
@@ -103,17 +104,23 @@ pub(super) fn build(
         parameters: learner.parameters().snapshot().map_err(LearnerError::from)?,
         normalizer: None,
     };
-    let bus = Arc::new(ParameterBus::new(first, GENERATORS));
+    let bus = Arc::new(ParameterBus::new(first, generators));
     let balancer = Balancer::new(&config.learner, options.serial, state.balance);
+    let trace = start_trace(options, run_dir, &state.plane.scheduler, generators)?;
     let plane = Arc::new(Plane::new(PlaneParts {
         task: Arc::clone(&task),
         tokenizer: Arc::clone(&model.tokenizer),
         learner: config.learner.clone(),
         context: model.decoder.config().context,
-        generators: GENERATORS,
+        host_cache_tokens: config
+            .generate
+            .host_cache_tokens
+            .unwrap_or(config.generate.engine.cache_tokens * generators),
+        generators,
         serial: options.serial,
         prompts,
         scheduler: state.plane.scheduler.clone(),
+        trace,
         history: std::iter::once(bus.latest()).chain(older).collect(),
     }));
     plane
@@ -128,10 +135,8 @@ pub(super) fn build(
     if let Some(answers) = balancer.answers() {
         plane.set_answers(answers);
     }
-    let waker = Arc::clone(&plane);
-    let wake = Box::new(move || waker.wake());
-    let grading = GradingPool::start(&config.grading, options.serial, Arc::clone(&task), GENERATORS, wake)
-        .map_err(|error| TrainError::Task(format!("the grading threads cannot be started: {error}")))?;
+    let grading = start_grading(&config, options.serial, &task, &plane)?;
+    let places = devices.places(&config, &model.decoder)?;
     let run = Arc::new(TokenRun::new(TokenRunParts {
         stops: model.stops(&config.generate.stop),
         config,
@@ -139,6 +144,7 @@ pub(super) fn build(
         tokenizer: model.tokenizer,
         decoder: model.decoder,
         ledger,
+        places,
         bus,
         plane,
         grading,
@@ -150,6 +156,38 @@ pub(super) fn build(
     let learner =
         learner_role(&run, learner, balancer, state, demonstrations, position, run_dir, options, interrupt)?;
     Ok(Prepared { run, learner })
+}
+
+/// The run's trace, where one is asked for; that of a resumed run goes on.
+fn start_trace(
+    options: &TrainOptions,
+    run_dir: &RunDir,
+    scheduler: &FlowScheduler,
+    generators: usize,
+) -> Result<Option<TraceWriter>, TrainError> {
+    if !options.trace {
+        return Ok(None);
+    }
+    let path = run_dir.path().join(TRACE_FILE);
+    let trace = if options.resume {
+        TraceWriter::append(&path, scheduler, generators)?
+    } else {
+        TraceWriter::create(&path, scheduler, generators)?
+    };
+    Ok(Some(trace))
+}
+
+/// The threads that grade for all generators.
+fn start_grading(
+    config: &TokenConfig,
+    serial: bool,
+    task: &Arc<dyn Task>,
+    plane: &Arc<Plane>,
+) -> Result<GradingPool, TrainError> {
+    let waker = Arc::clone(plane);
+    let wake = Box::new(move || waker.wake());
+    GradingPool::start(&config.grading, serial, Arc::clone(task), plane.generators(), wake)
+        .map_err(|error| TrainError::Task(format!("the grading threads cannot be started: {error}")))
 }
 
 /// The learner's role with its files and what a checkpoint held for it.
@@ -228,6 +266,7 @@ fn fresh(
         plane: PlaneSnapshot {
             scheduler: FlowScheduler::new(config.flow()?),
             prompts: prompts.position(),
+            drawn: Vec::new(),
             open: Vec::new(),
             ready: Vec::new(),
             batch: Vec::new(),

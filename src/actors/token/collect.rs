@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use candle_core::Device;
+
 use super::answers::{Answered, Answers};
 use super::build::load_token_parameters;
 use super::corpus::{CorpusDescription, CorpusError, CorpusWriter};
@@ -18,6 +20,7 @@ use super::efforts::asked as asked_at;
 use super::evaluation::Examinee;
 use super::language_model::LanguageModel;
 use super::warmup::warm_up;
+use crate::actors::devices;
 use crate::actors::train_error::TrainError;
 use crate::config::TokenConfig;
 use crate::env::task::{PromptPosition, Prompts, Split, Task, TaskRegistry};
@@ -60,7 +63,7 @@ pub struct Collected {
     pub corpus: CorpusDescription,
 }
 
-/// Collects a corpus. `watch` is told of the answers so far.
+/// Collects a corpus on the learner's device. `watch` is told of the answers so far.
 ///
 /// # Errors
 /// When the settings cannot work, the policy cannot be had, or generation or the file system fails; a folder without a
@@ -73,12 +76,13 @@ pub fn collect(
     watch: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Collected, TrainError> {
     config.check(registry)?;
+    let device = devices::open(&config.devices.learner)?.device;
     let task = config.make_task(registry)?;
     let mut prompts = Prompts::new(task.len(Split::Train), config.task.shuffle, config.seed)
         .map_err(|error| TrainError::Task(error.to_string()))?;
     let (model, version, parameters, warmup_updates) = match policy {
-        Policy::OfRun(run) => of_run(run)?,
-        Policy::OfConfiguration => of_configuration(config, &task, &prompts)?,
+        Policy::OfRun(run) => of_run(run, &device)?,
+        Policy::OfConfiguration => of_configuration(config, &task, &prompts, &device)?,
     };
     if task.len(Split::Train).is_none() {
         let position = PromptPosition { epoch: 0, taken: FAR, len: None };
@@ -92,6 +96,8 @@ pub fn collect(
         let file = DecoderFile::new(&model.decoder, &parameters).map_err(LearnerError::from)?;
         writer.put_policy(&file)?;
     }
+    let placed = parameters.placed(model.decoder.device(), model.decoder.dtype(), None);
+    let parameters = placed.map_err(LearnerError::from)?.parameters;
     let mut weights = Weights::new(Arc::new(parameters), version);
     if config.generate.bf16_weights {
         weights = weights.rounded_to_bf16(&model.decoder).map_err(LearnerError::from)?;
@@ -121,8 +127,8 @@ pub fn collect(
 
 type Found = (LanguageModel, Version, Parameters, u64);
 
-fn of_run(run: &Path) -> Result<Found, TrainError> {
-    let model = LanguageModel::of_run(run)?;
+fn of_run(run: &Path, device: &Device) -> Result<Found, TrainError> {
+    let model = LanguageModel::of_run(run, device)?;
     let (version, parameters) = load_token_parameters(run, &model)?;
     Ok((model, version, parameters, 0))
 }
@@ -131,8 +137,9 @@ fn of_configuration(
     config: &TokenConfig,
     task: &Arc<dyn Task>,
     prompts: &Prompts,
+    device: &Device,
 ) -> Result<Found, TrainError> {
-    let mut model = LanguageModel::open(config, &**task)?;
+    let mut model = LanguageModel::open(config, &**task, device)?;
     config.check_model(&model, &**task)?;
     let parameters = model.initial_parameters(config.seed).map_err(LearnerError::from)?;
     if config.warmup.updates == 0 {

@@ -41,16 +41,19 @@ impl ValueFunction {
         };
         let refuse = |why: String| TrainError::Model(format!("learner.critic.path: {why}"));
         let path = expand("learner.critic.path", path).map_err(TrainError::Model)?;
-        let context = model.decoder.config().context;
+        let (context, device) = (model.decoder.config().context, model.decoder.device());
         let (opened, tokenizer) = if path.join(FILE).exists() {
             let file = DecoderFile::read(&path.join(FILE)).map_err(&refuse)?;
             // A checkpoint has no tokenizer of its own.
             let tokenizer = path.join("tokenizer.json").exists();
             let tokenizer = tokenizer.then(|| Tokenizer::from_folder(&path)).transpose();
-            (Self::of_file(file).map_err(&refuse)?, tokenizer.map_err(|error| refuse(error.to_string()))?)
+            (
+                Self::of_file(file, device).map_err(&refuse)?,
+                tokenizer.map_err(|error| refuse(error.to_string()))?,
+            )
         } else {
             let options = LoadOptions { context: Some(context), value_head: true, seed: config.seed };
-            let loaded = pretrained::load(&path, options, &Device::Cpu);
+            let loaded = pretrained::load(&path, options, device);
             let loaded = loaded.map_err(|error| refuse(error.to_string()))?;
             let opened = Self::of_trunk(&loaded.decoder, &loaded.parameters);
             (opened.map_err(|error| refuse(error.to_string()))?, Some(loaded.tokenizer))
@@ -73,14 +76,13 @@ impl ValueFunction {
         Ok(Some(opened))
     }
 
-    /// A critic that a file holds.
+    /// A critic that a file holds, on a device.
     ///
     /// # Errors
     /// When it does not hold all of one.
-    pub(super) fn of_file(file: DecoderFile) -> Result<Self, String> {
-        let decoder =
-            Decoder::value_function(&file.shape, &Device::Cpu).map_err(|error| error.to_string())?;
-        let parameters = decoder.layout().adopt(file.parameters, &Device::Cpu);
+    pub(super) fn of_file(file: DecoderFile, device: &Device) -> Result<Self, String> {
+        let decoder = Decoder::value_function(&file.shape, device).map_err(|error| error.to_string())?;
+        let parameters = decoder.layout().adopt(file.parameters, device);
         Ok(Self { decoder: Arc::new(decoder), parameters: parameters.map_err(|error| error.to_string())? })
     }
 
@@ -89,7 +91,7 @@ impl ValueFunction {
     /// # Errors
     /// When the model has not all of them.
     pub(super) fn of_trunk(decoder: &Decoder, parameters: &Parameters) -> candle_core::Result<Self> {
-        let own = Decoder::value_function(decoder.config(), &Device::Cpu)?;
+        let own = Decoder::value_function(decoder.config(), decoder.device())?;
         let parameters = own.take_trunk(decoder, parameters)?;
         Ok(Self { decoder: Arc::new(own), parameters })
     }

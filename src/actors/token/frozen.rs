@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 
 use super::language_model::LanguageModel;
 use crate::actors::train_error::TrainError;
@@ -21,11 +21,11 @@ fn path(run_dir: &Path) -> PathBuf {
     run_dir.join(LanguageModel::FOLDER).join(FILE)
 }
 
-/// CRC-32C of all values in order, as text.
+/// CRC-32C of all values in order, in f32, as text.
 pub(super) fn checksum(named: &[(String, Tensor)]) -> candle_core::Result<String> {
     let mut sum = 0;
     for (_, tensor) in named {
-        let values: Vec<f32> = tensor.flatten_all()?.to_vec1()?;
+        let values: Vec<f32> = tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
         for part in values.chunks(1 << 14) {
             let bytes: Vec<u8> = part.iter().flat_map(|value| value.to_le_bytes()).collect();
             sum = crc32c::crc32c_append(sum, &bytes);

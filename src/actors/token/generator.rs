@@ -6,6 +6,8 @@
 //! the engine. Weights are taken up between two steps too; the engine stamps each token with the version that sampled
 //! it.
 
+mod judging;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,15 +16,15 @@ use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
 
 use super::conversation::Conversation;
-use super::grading::{Answer, Judged, Verdict, WholeGroup};
-use super::plane::{BegunMember, Complete, Ended, Member, Order, Stored};
+use super::engine_trace::EngineTrace;
+use super::plane::{BegunMember, Member, Order, Stored};
 use super::run::TokenRun;
 use crate::actors::role::{Role, RoleError, Turn};
 use crate::generate::{Engine, Finished, Interrupt, Paused, Request};
 use crate::ops::with_threads;
 use crate::schedule::axes::EngineLoad;
 use crate::telemetry::GeneratorMetrics;
-use crate::trajectory::{DropReason, Finish, LiveTicket, Reward, Trajectory, TrajectoryId, Version};
+use crate::trajectory::{DropReason, LiveTicket, Trajectory, TrajectoryId, Version};
 
 /// Steps of an engine between two looks at its load, where the schedule goes by it.
 const STEPS_A_LOAD: u32 = 32;
@@ -50,12 +52,12 @@ struct Flight {
 }
 
 impl Flight {
-    /// Books the tokens that were sampled since the last look.
-    fn book(&mut self, trajectory: &Trajectory, metrics: &GeneratorMetrics) {
-        let new = trajectory.tokens.len().saturating_sub(self.booked) as u64;
+    /// Books what the ledger does not know of, of a trajectory that has so many tokens by now.
+    fn book(&mut self, tokens: usize, metrics: &GeneratorMetrics) {
+        let new = tokens.saturating_sub(self.booked) as u64;
         self.ticket.step(new);
         metrics.tokens.inc_by(new);
-        self.booked = trajectory.tokens.len();
+        self.booked = tokens;
     }
 }
 
@@ -71,6 +73,8 @@ pub struct Generator {
     seen_preempted: u64,
     /// Steps until the schedule is shown the engine's load again.
     until_load: u32,
+    /// What steps take, where the run is traced.
+    trace: Option<EngineTrace>,
     snapshots: flume::Sender<(usize, GeneratorSnapshot)>,
 }
 
@@ -87,8 +91,9 @@ impl Generator {
     ) -> Result<Self, RoleError> {
         let config = &run.config.generate;
         let published = run.bus.latest();
-        let weights = run.generator_weights(&published)?;
-        let engine = Engine::new(Arc::clone(&run.decoder), weights, config.engine.clone(), run.config.seed)?;
+        let weights = run.generator_weights(index, &published)?;
+        let decoder = Arc::clone(run.places[index].decoder());
+        let engine = Engine::new(decoder, weights, config.engine.clone(), run.config.seed)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(config.threads)
             .thread_name(move |thread| format!("generator {index}.{thread}"))
@@ -96,6 +101,7 @@ impl Generator {
             .map_err(|error| {
                 RoleError::Files(format!("the generator's threads cannot be started: {error}"))
             })?;
+        let trace = run.plane.is_traced().then(EngineTrace::default);
         if incarnation > 0 {
             run.grading.forget(index);
             run.plane.lost(index);
@@ -109,6 +115,7 @@ impl Generator {
             flights: BTreeMap::new(),
             seen_preempted: 0,
             until_load: 0,
+            trace,
             snapshots,
         })
     }
@@ -129,8 +136,12 @@ impl Generator {
             let running = self.engine.usage().running as u64;
             self.metrics.interrupted.inc_by(running);
         }
-        let weights = self.run.generator_weights(&published)?;
+        let since = Instant::now();
+        let weights = self.run.generator_weights(self.index, &published)?;
         self.engine.swap(weights, self.run.resume_mode());
+        if let Some(trace) = &mut self.trace {
+            trace.loaded(since.elapsed());
+        }
         self.run.bus.note(self.index, published.version);
         self.run.set_current(self.index, &published);
         Ok(())
@@ -180,12 +191,21 @@ impl Generator {
         }
     }
 
+    /// Notes something for the run's trace, and writes it there now and then.
+    fn note(&mut self, what: impl FnOnce(&mut EngineTrace)) {
+        let Some(trace) = &mut self.trace else { return };
+        what(trace);
+        if let Some(sums) = trace.take_if_due() {
+            self.run.plane.trace_engine(self.index, &sums);
+        }
+    }
+
     fn store(&mut self, paused: Paused, exhausted: bool) {
         let Paused { request, kv } = paused;
         let trajectory = request.trajectory;
         let Some(mut flight) = self.flights.remove(&trajectory.id) else { return };
         // One that has used up its budget left the engine with its last token.
-        flight.book(&trajectory, &self.metrics);
+        flight.book(trajectory.tokens.len(), &self.metrics);
         let kv = kv.map(|kv| (kv, self.engine.version()));
         self.run
             .plane
@@ -214,7 +234,12 @@ impl Generator {
         let Member { problem, trajectory, ticket, kv, pause_at } = member;
         let (id, booked) = (trajectory.id, trajectory.tokens.len());
         let (ticket, conversation) = match ticket {
-            None => (self.run.ledger.begin(), Conversation::new(problem)),
+            None => {
+                if let Some(trace) = &mut self.trace {
+                    trace.began(trajectory.prompt.len());
+                }
+                (self.run.ledger.begin(), Conversation::new(problem))
+            }
             Some(ticket) => {
                 let (task, tokenizer) = (&*self.run.task, &*self.run.tokenizer);
                 let stops = &self.run.stops.strings;
@@ -236,12 +261,15 @@ impl Generator {
 
     fn request(&self, trajectory: Trajectory) -> Request {
         let config = &self.run.config.generate;
+        let flight = self.flights.get(&trajectory.id);
+        let problem = flight.and_then(|flight| Some(&flight.conversation.as_ref()?.problem));
+        let forced = problem.and_then(|problem| self.run.task.forced_length(problem, trajectory.id.member));
         Request {
             sampling: config.sampling(),
-            max_new_tokens: config.max_new_tokens,
-            pause_at: self.flights.get(&trajectory.id).and_then(|flight| flight.pause_at),
+            max_new_tokens: forced.unwrap_or(usize::MAX).min(config.max_new_tokens),
+            pause_at: flight.and_then(|flight| flight.pause_at),
             repetition: self.run.plane.settings().repetition,
-            stops: Arc::clone(&self.run.stops),
+            stops: if forced.is_some() { Arc::default() } else { Arc::clone(&self.run.stops) },
             hold: self.run.task.is_multi_turn(),
             trajectory,
         }
@@ -252,10 +280,7 @@ impl Generator {
         let (flights, metrics) = (&mut self.flights, &self.metrics);
         for (id, tokens) in self.engine.lengths() {
             if let Some(flight) = flights.get_mut(&id) {
-                let new = tokens.saturating_sub(flight.booked) as u64;
-                flight.ticket.step(new);
-                flight.booked = tokens;
-                metrics.tokens.inc_by(new);
+                flight.book(tokens, metrics);
             }
         }
         let usage = self.engine.usage();
@@ -278,117 +303,6 @@ impl Generator {
                 },
             );
         }
-    }
-
-    /// An answer is complete: the grading pool judges it.
-    fn turn_over(&mut self, finished: Finished) {
-        let Finished { trajectory, held } = finished;
-        let Some(flight) = self.flights.get_mut(&trajectory.id) else { return };
-        flight.book(&trajectory, &self.metrics);
-        flight.held = held;
-        let Some(mut conversation) = flight.conversation.take() else { return };
-        // Where the task may have something to say, the answer has ended only when it has not.
-        if !self.run.task.is_multi_turn() || trajectory.finish != Some(Finish::Stop) {
-            self.run.plane.sampled(&trajectory);
-        }
-        conversation.end_turn(&self.run.tokenizer, &self.run.stops.strings, &trajectory);
-        self.run.grading.submit(Answer { trajectory, conversation, generator: self.index });
-    }
-
-    fn hear_verdicts(&mut self) -> Result<bool, RoleError> {
-        self.run.grading.watch().map_err(RoleError::Files)?;
-        let judged = self.run.grading.judged(self.index);
-        let any = !judged.is_empty();
-        for judged in judged {
-            self.hear(judged)?;
-        }
-        // Asked after the answers: without grading threads, the last of them had its group judged at once.
-        let groups = self.run.grading.judged_groups(self.index);
-        let any = any || !groups.is_empty();
-        for judged in groups {
-            if let Err(error) = &judged.grades {
-                self.run.metrics.record_group_grading_error(error.kind());
-            }
-            self.run.plane.group_judged(judged.group, judged.grades);
-        }
-        Ok(any)
-    }
-
-    /// Has a complete group graded as a whole.
-    fn grade_whole(&self, complete: Complete) -> Result<(), RoleError> {
-        let Complete { group, problem, graded } = complete;
-        let (task, tokenizer, stops) = (&*self.run.task, &*self.run.tokenizer, &self.run.stops.strings);
-        let answers = graded.into_iter().map(|(asked, trajectory)| {
-            let turns = Conversation::turns_of(asked, task, tokenizer, stops, &trajectory)?;
-            let finish = trajectory.finish.unwrap_or(Finish::Stop);
-            Ok((turns, finish, trajectory.reward.unwrap_or_default()))
-        });
-        let answers = answers.collect::<Result<_, String>>().map_err(RoleError::Files)?;
-        self.run.grading.submit_group(WholeGroup { group, problem, answers, generator: self.index });
-        Ok(())
-    }
-
-    fn hear(&mut self, judged: Judged) -> Result<(), RoleError> {
-        let Judged { answer: Answer { mut trajectory, mut conversation, .. }, verdict, seconds } = judged;
-        let id = trajectory.id;
-        let error = match verdict {
-            Verdict::Observe(said) => {
-                let observed = conversation.observe(&self.run.tokenizer, &trajectory, said);
-                let ids = observed.map_err(|error| RoleError::Files(error.to_string()))?;
-                let full = trajectory.len() + ids.len() >= self.run.decoder.config().context;
-                let Some(flight) = self.flights.get_mut(&id) else { return Ok(()) };
-                if full || ids.is_empty() {
-                    // Nothing more fits: cut off as it stands, and graded so.
-                    trajectory.finish = Some(Finish::Context);
-                    self.run.grading.submit(Answer { trajectory, conversation, generator: self.index });
-                    return Ok(());
-                }
-                flight.conversation = Some(conversation);
-                let pauses = flight.pauses;
-                if std::mem::take(&mut flight.held) {
-                    if let Some(finished) = self.engine.observe(id, &ids)? {
-                        self.turn_over(finished);
-                        return Ok(());
-                    }
-                } else {
-                    trajectory.finish = None;
-                    trajectory.push_observation(&ids, self.engine.version());
-                    let request = self.request(trajectory);
-                    self.engine.submit(request)?;
-                }
-                if pauses {
-                    self.hand_in(&[id]);
-                }
-                return Ok(());
-            }
-            Verdict::Graded(reward) => {
-                let (source, length) = (&conversation.problem.source, trajectory.tokens.len());
-                self.run.metrics.record_graded(source, length, seconds);
-                trajectory.reward = Some(self.penalised(reward, &trajectory));
-                None
-            }
-            Verdict::Failed(error) => {
-                tracing::warn!("trajectory {id} was not graded: {error}");
-                self.run.metrics.record_grading_error(error.kind());
-                Some(error)
-            }
-        };
-        let Some(flight) = self.flights.remove(&id) else { return Ok(()) };
-        if flight.held {
-            self.engine.release(id)?;
-        }
-        self.run.plane.ended(Ended { trajectory, ticket: flight.ticket.complete(), error });
-        Ok(())
-    }
-
-    /// A grade with what an answer is charged for repeating itself.
-    fn penalised(&self, mut reward: Reward, trajectory: &Trajectory) -> Reward {
-        let rule = self.run.plane.settings().repetition;
-        if let Some(rule) = rule.filter(|_| trajectory.finish == Some(Finish::Repetition)) {
-            reward.value += rule.penalty;
-            reward.parts.push(("repetition".into(), rule.penalty));
-        }
-        reward
     }
 
     /// The state between two steps.
@@ -437,14 +351,19 @@ impl Role for Generator {
             if heard {
                 return Ok(Turn::Worked);
             }
+            let since = Instant::now();
             self.run.plane.wait(seen, patience);
+            self.note(|trace| trace.idle(since.elapsed()));
             return Ok(Turn::Waiting);
         }
-        let since = Instant::now();
+        let (since, before) = (Instant::now(), self.engine.usage());
         self.run.faults.engine_step(self.index as u32);
         let (engine, pool) = (&mut self.engine, &self.pool);
         let finished = with_threads(pool, || engine.step())?;
-        self.run.generator_busy.add(since.elapsed());
+        let (took, after) = (since.elapsed(), self.engine.usage());
+        self.run.generator_busy.add(took);
+        let learner_works = self.run.learner_works();
+        self.note(|trace| trace.step(&before, &after, took, learner_works));
         self.book();
         finished.into_iter().for_each(|finished| self.turn_over(finished));
         let exhausted = self.engine.take_paused(self.run.stores_kv());
@@ -453,6 +372,9 @@ impl Role for Generator {
     }
 
     fn pause(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            self.run.plane.trace_engine(self.index, &trace.take());
+        }
         let snapshot = self.snapshot();
         drop(self.snapshots.try_send((self.index, snapshot)));
     }

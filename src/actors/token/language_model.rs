@@ -23,7 +23,7 @@ use crate::policy::{Decoder, DecoderConfig, LoraConfig, Parameters, Tokenizer};
 pub struct LanguageModel {
     /// Texts to tokens and back.
     pub tokenizer: Arc<Tokenizer>,
-    /// The architecture.
+    /// The architecture, for the float type that a run computes in.
     pub decoder: Arc<Decoder>,
     /// Parameters that were read from files; none for a model from scratch.
     loaded: Option<Parameters>,
@@ -44,12 +44,12 @@ impl LanguageModel {
     const SHAPE: &'static str = "decoder.json";
     const ADAPTERS: &'static str = "adapters.json";
 
-    /// The model that a configuration names, or one from scratch for the characters of a task.
+    /// The model that a configuration names, or one from scratch for the characters of a task, on a device.
     ///
     /// # Errors
     /// When its files cannot be used, or a task does not say which characters it needs.
-    pub fn open(config: &TokenConfig, task: &dyn Task) -> Result<Self, TrainError> {
-        let value_head = config.learner.has_shared_critic();
+    pub fn open(config: &TokenConfig, task: &dyn Task, device: &Device) -> Result<Self, TrainError> {
+        let (value_head, dtype) = (config.learner.has_shared_critic(), config.model.precision.dtype());
         let refuse = |error: &dyn std::fmt::Display| TrainError::Model(error.to_string());
         let Some(path) = &config.model.path else {
             let alphabet = task.alphabet().ok_or_else(|| {
@@ -64,26 +64,28 @@ impl LanguageModel {
             let context = config.model.context.unwrap_or(config.model.decoder.context);
             let vocabulary = tokenizer.vocabulary_size();
             let shape = DecoderConfig { vocabulary, context, value_head, ..config.model.decoder.clone() };
-            let decoder = Decoder::with_adapters(shape, config.model.adapters.as_ref(), &Device::Cpu)
+            let decoder = Decoder::with_adapters(shape, config.model.adapters.as_ref(), device)
                 .map_err(|error| refuse(&error))?;
+            let decoder = decoder.to_dtype(dtype).map_err(|error| refuse(&error))?;
             return Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: None });
         };
         let path = expand("model.path", path).map_err(|why| refuse(&why))?;
         let options = LoadOptions { context: config.model.context, value_head, seed: config.seed };
-        let pretrained = pretrained::load(&path, options, &Device::Cpu).map_err(|error| refuse(&error))?;
+        let pretrained = pretrained::load(&path, options, device).map_err(|error| refuse(&error))?;
         let pretrained = match &config.model.adapters {
             Some(adapters) => pretrained.adapted(adapters, config.seed).map_err(|error| refuse(&error))?,
             None => pretrained,
         };
         let pretrained::Pretrained { decoder, parameters, tokenizer } = pretrained;
+        let decoder = decoder.to_dtype(dtype).map_err(|error| refuse(&error))?;
         Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: Some(parameters) })
     }
 
-    /// The model that a run directory describes; its parameters are in the checkpoints.
+    /// The model that a run directory describes, on a device; its parameters are in the checkpoints.
     ///
     /// # Errors
     /// When the description is not there or damaged.
-    pub fn of_run(run_dir: &Path) -> Result<Self, TrainError> {
+    pub fn of_run(run_dir: &Path, device: &Device) -> Result<Self, TrainError> {
         let folder = run_dir.join(Self::FOLDER);
         let refuse = |error: &dyn std::fmt::Display| TrainError::Model(error.to_string());
         let path = folder.join(Self::SHAPE);
@@ -94,7 +96,7 @@ impl LanguageModel {
         let adapters = Self::adapters_of_run(run_dir)?;
         let tokenizer = Tokenizer::from_folder(&folder).map_err(|error| refuse(&error))?;
         let decoder =
-            Decoder::with_adapters(shape, adapters.as_ref(), &Device::Cpu).map_err(|error| refuse(&error))?;
+            Decoder::with_adapters(shape, adapters.as_ref(), device).map_err(|error| refuse(&error))?;
         Ok(Self { tokenizer: Arc::new(tokenizer), decoder: Arc::new(decoder), loaded: None })
     }
 
@@ -108,14 +110,14 @@ impl LanguageModel {
         Ok(adapters.flatten())
     }
 
-    /// Parameters of version 0.
+    /// Parameters of version 0, in f32.
     ///
     /// # Errors
     /// When memory is short.
     pub fn initial_parameters(&mut self, seed: u64) -> candle_core::Result<Parameters> {
         match self.loaded.take() {
             Some(loaded) => Ok(loaded),
-            None => self.decoder.layout().initialize(seed, &Device::Cpu),
+            None => self.decoder.layout().initialize(seed, self.decoder.device()),
         }
     }
 

@@ -28,7 +28,8 @@ use crate::actors::role::{Role, RoleError, Turn};
 use crate::codec::CheckpointStore;
 use crate::learner::LearnerError;
 use crate::learner::schedule::Progress;
-use crate::learner::token::{LearningRates, TokenLearner, TokenOutcome};
+use crate::learner::token::{Figure, LearningRates, TokenApplied, TokenLearner, TokenOutcome};
+use crate::schedule::trace::UpdateStatistics;
 use crate::telemetry::{SampleWriter, TokenRecord};
 use crate::trajectory::{DropReason, Group, Version};
 
@@ -77,6 +78,8 @@ pub struct TokenLearnerRole {
     last_checkpoint: (Version, Instant),
     complete: Option<String>,
     begun: bool,
+    /// Time for which it waited for the batch in hand.
+    waited: Duration,
 }
 
 impl TokenLearnerRole {
@@ -104,6 +107,7 @@ impl TokenLearnerRole {
             last_checkpoint,
             complete: None,
             begun: false,
+            waited: Duration::ZERO,
         }
     }
 
@@ -224,6 +228,7 @@ impl TokenLearnerRole {
         let since = Instant::now();
         let taken = self.run.plane.take_batch(patience);
         self.record.starved_seconds += since.elapsed().as_secs_f64();
+        self.waited += since.elapsed();
         let Some(mut batch) = taken else { return false };
         let (version, groups) = (self.learner.version(), batch.len() as f64);
         for ready in &batch {
@@ -278,21 +283,36 @@ impl TokenLearnerRole {
         let interrupt = self.interrupt.clone();
         let abandon = || interrupt.signal().is_some();
         self.learner.set_pass_rates(self.run.plane.pass_rates());
+        self.run.set_learner_works(true);
         let outcome = self.learner.update(&groups, rates, poison, &abandon);
+        self.run.set_learner_works(false);
         self.record.learning_rate = Some(rates.policy);
         let mut passes = None;
         match outcome {
             Ok(TokenOutcome::Applied(applied)) => {
                 passes = (!applied.value_only).then_some(applied.passes);
+                let spread = spread(&applied);
                 self.describe(&batch, &applied);
                 self.check_log_probs(&groups)?;
                 self.write_samples(&groups)?;
+                let traced = self.run.plane.is_traced().then(|| update_statistics(&groups, before));
                 for ready in batch {
                     self.note_lag(&ready.group, before);
                     ready.tickets.into_iter().for_each(crate::trajectory::BufferedTicket::consume);
                 }
                 self.run.plane.fold_passes();
+                if let Some(spread) = spread {
+                    self.run.plane.measured(spread);
+                }
                 self.publish()?;
+                if let Some(statistics) = traced {
+                    self.run.plane.trace_update(&UpdateStatistics {
+                        learning_seconds: since.elapsed().as_secs_f64(),
+                        waiting_seconds: self.waited.as_secs_f64(),
+                        ..statistics
+                    });
+                }
+                self.waited = Duration::ZERO;
             }
             Ok(TokenOutcome::Skipped { culprit }) => {
                 tracing::warn!("update skipped: {culprit} was not finite; the parameters are unchanged");
@@ -328,6 +348,30 @@ impl TokenLearnerRole {
         let (tokens, updates) = (self.run.ledger.submitted_steps(), self.learner.version().0);
         let seconds = self.recorder.wall_seconds();
         self.run.config.stop.reached(tokens, updates, seconds, score, rewards.evaluation())
+    }
+}
+
+/// Standard deviation of the log ratios of the policy to the one that sampled, where the objective has them.
+fn spread(applied: &TokenApplied) -> Option<f64> {
+    let (first, second) = (applied.figure(Figure::KlK1)?, applied.figure(Figure::KlK2)?);
+    let variance = (2.0 * second - first * first).max(0.0);
+    Some(variance.sqrt()).filter(|spread| spread.is_finite())
+}
+
+/// What a batch is made of, for the run's trace.
+fn update_statistics(groups: &[&Group], version: Version) -> UpdateStatistics {
+    let members = || groups.iter().flat_map(|group| &group.members);
+    let lags = || members().flat_map(|m| m.actions().map(|index| version.lag_of(m.versions[index])));
+    let tokens = lags().count() as u64;
+    UpdateStatistics {
+        version: version.0 + 1,
+        groups: groups.len() as u64,
+        answers: members().count() as u64,
+        tokens,
+        old_tokens: lags().filter(|lag| *lag > 0).count() as u64,
+        lag_mean: lags().sum::<u64>() as f64 / tokens.max(1) as f64,
+        lag_max: lags().max().unwrap_or_default(),
+        ..UpdateStatistics::default()
     }
 }
 

@@ -68,6 +68,9 @@ impl Observer for TokenMonitor {
         }
         let ready = run.plane.ready_groups() as u64;
         run.metrics.queue.depth.set(ready);
+        let (kept, refused) = run.plane.host_cache();
+        run.metrics.host_cache.tokens.set(kept as u64);
+        run.metrics.host_cache.refused.set(refused);
         run.metrics.observe_ledger(&ledger);
         let stop = &run.config.stop;
         let wall_seconds = self.earlier_seconds + self.started.elapsed().as_secs_f64();

@@ -15,17 +15,20 @@
 
 mod command;
 mod completion;
+mod figures;
 mod open;
+mod problems;
 mod records;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod traced;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use open::{At, Open, Seat};
+use open::{At, HostCache, Open, Seat};
 pub use records::{
     BegunMember, Complete, Ended, FlightFigures, GroupCounts, GroupKey, Member, OpenSnapshot, Order,
     PlaneSnapshot, ReadyGroup, SeatSnapshot, StandingGroup, Stored, Tracked,
@@ -33,12 +36,12 @@ pub use records::{
 pub use snapshot::Tickets;
 
 use crate::actors::parameter_bus::Published;
-use crate::env::task::{PromptPosition, Prompts, Task};
+use crate::env::task::{Prompts, Task};
 use crate::learner::token::TokenLearnerConfig;
-use crate::learner::token::advantage::PassRates;
 use crate::policy::Tokenizer;
 use crate::schedule::axes::{EngineLoad, RoundEnd, WeightPush};
 use crate::schedule::flow::{FlowEvent, FlowScheduler, FlowSettings, MemberId};
+use crate::schedule::trace::TraceWriter;
 use crate::trajectory::{DropReason, TrajectoryId, Version};
 
 /// Most groups a run gives up one after another, in batches, before it ends.
@@ -54,6 +57,8 @@ pub struct PlaneParts {
     pub learner: TokenLearnerConfig,
     /// Positions of the model's context.
     pub context: usize,
+    /// Positions of stopped members whose keys and values are kept.
+    pub host_cache_tokens: usize,
     /// Generators.
     pub generators: usize,
     /// Whether the run is a function of its settings alone, so that its schedule must not know the time.
@@ -62,6 +67,8 @@ pub struct PlaneParts {
     pub prompts: Prompts,
     /// The schedule.
     pub scheduler: FlowScheduler,
+    /// Where every event and command is written, if anywhere.
+    pub trace: Option<TraceWriter>,
     /// The initial policy, or that of a checkpoint with the older versions that are still generated with; the latest
     /// first.
     pub history: VecDeque<Arc<Published>>,
@@ -69,6 +76,7 @@ pub struct PlaneParts {
 
 struct State {
     scheduler: FlowScheduler,
+    trace: Option<TraceWriter>,
     /// What happened and is not dealt with.
     events: VecDeque<FlowEvent>,
     /// Whether commands are being carried out.
@@ -76,6 +84,8 @@ struct State {
     /// Answers that have ended, and what a checkpoint's clock showed.
     answers: f64,
     prompts: Prompts,
+    /// Problems of each source that were drawn and not given to a group.
+    drawn: Vec<VecDeque<GroupKey>>,
     /// Groups that have a problem and are not complete.
     open: BTreeMap<u64, Open>,
     ids: BTreeMap<GroupKey, u64>,
@@ -89,6 +99,8 @@ struct State {
     batch: Option<Vec<ReadyGroup>>,
     /// For each generator.
     orders: Vec<VecDeque<Order>>,
+    /// Keys and values of members that were stopped.
+    cache: HostCache,
     /// Members that were told to stop and have not.
     pausing: BTreeSet<MemberId>,
     /// What each engine shows.
@@ -138,10 +150,12 @@ impl Plane {
         let settings = parts.scheduler.settings().clone();
         let state = State {
             scheduler: parts.scheduler,
+            trace: parts.trace,
             events: VecDeque::new(),
             obeying: false,
             answers: base,
             prompts: parts.prompts,
+            drawn: vec![VecDeque::new(); settings.sources.len()],
             open: BTreeMap::new(),
             ids: BTreeMap::new(),
             runnable: VecDeque::new(),
@@ -149,6 +163,7 @@ impl Plane {
             ready: BTreeMap::new(),
             batch: None,
             orders: vec![VecDeque::new(); parts.generators],
+            cache: HostCache { most: parts.host_cache_tokens, used: 0, refused: 0 },
             pausing: BTreeSet::new(),
             loads: vec![EngineLoad::default(); parts.generators],
             history: parts.history,
@@ -185,6 +200,9 @@ impl Plane {
     pub fn start(&self, latest: Arc<Published>) {
         let mut state = self.lock();
         state.history[0] = latest;
+        if let Some(offer) = self.look_ahead(&mut state) {
+            self.tell(&mut state, offer);
+        }
         self.tell(&mut state, FlowEvent::Started);
     }
 
@@ -244,12 +262,6 @@ impl Plane {
         }
     }
 
-    /// Pass rates of the problems' sources, by which groups are judged now.
-    #[must_use]
-    pub fn pass_rates(&self) -> PassRates {
-        self.lock().tracked.pass_rates.folded()
-    }
-
     /// An update was made: what was graded since the one before moves the pass rates.
     pub fn fold_passes(&self) {
         self.fold(&mut self.lock());
@@ -259,12 +271,6 @@ impl Plane {
         if let Some(rubric) = self.learner.advantage.rubric() {
             state.tracked.pass_rates.fold(rubric.decay);
         }
-    }
-
-    /// Versions before the latest that generators use or will be told to use, oldest last.
-    #[must_use]
-    pub fn older_versions(&self) -> Vec<Arc<Published>> {
-        self.lock().history.iter().skip(1).cloned().collect()
     }
 
     /// The weights that generators are to use now.
@@ -295,17 +301,22 @@ impl Plane {
                 break group;
             }
         };
-        let State { open, runnable, scheduler, .. } = &mut *state;
+        let State { open, runnable, scheduler, cache, .. } = &mut *state;
         let open = open.get_mut(&group)?;
         let loaded = Version(scheduler.loaded().unwrap_or_default());
         let keeps = |version: Version| self.settings.resume.keeps_kv(version != loaded);
         let mut members = Vec::new();
         while let Some(id) = runnable.front().filter(|id| id.group == group) {
-            members.extend(open.hand_out(id.member, generator, keeps));
+            members.extend(open.hand_out(id.member, generator, cache, keeps));
             runnable.pop_front();
         }
         if let RoundEnd::Budget { tokens } = self.settings.round_end {
             for member in &mut members {
+                if open.seat(member.trajectory.id).is_some_and(|seat| seat.told) {
+                    // For the schedule it has ended, and no round would let it go on: it is sampled anew for its grade.
+                    member.pause_at = None;
+                    continue;
+                }
                 // What was stopped in the middle of a round has what was left of its budget.
                 let actions = member.trajectory.action_count();
                 let left = member.pause_at.filter(|most| *most > actions);
@@ -333,18 +344,6 @@ impl Plane {
     /// Groups that are launched from now on are made of so many answers; those that are in flight stay as they are.
     pub fn set_answers(&self, answers: usize) {
         self.tell(&mut self.lock(), FlowEvent::Members { members: answers as u32 });
-    }
-
-    /// How many versions back tokens of the learner's batches may be, where that is bounded.
-    #[must_use]
-    pub fn greatest_lag(&self) -> u64 {
-        self.settings.consume.max_head_lag.or(self.settings.admission.lead).unwrap_or(0)
-    }
-
-    /// Number of generators that share the work.
-    #[must_use]
-    pub fn generators(&self) -> usize {
-        self.lock().orders.len()
     }
 
     /// Nothing more comes: gives up what waits here, each for its own reason.
@@ -380,55 +379,12 @@ impl Plane {
             state.pausing.remove(&id);
             if told {
                 // For the schedule it has ended: only its grade is missing.
-                self.begin_anew(&mut state, id);
+                command::begin_anew(&mut state, id);
             } else {
                 self.tell(&mut state, FlowEvent::Lost { id });
             }
         }
         self.signal(&mut state);
-    }
-
-    /// Why the run cannot go on.
-    #[must_use]
-    pub fn fatal(&self) -> Option<String> {
-        self.lock().fatal.clone()
-    }
-
-    /// What became of groups so far.
-    #[must_use]
-    pub fn counts(&self) -> GroupCounts {
-        self.lock().counts
-    }
-
-    /// What is in flight now, and the most that was since this was asked before.
-    #[must_use]
-    pub fn flight(&self) -> FlightFigures {
-        let mut state = self.lock();
-        let ledger = state.scheduler.ledger();
-        let in_flight = ledger.live + ledger.paused;
-        let ready = state.ready.values().chain(state.batch.iter().flatten());
-        FlightFigures {
-            live: ledger.live,
-            paused: ledger.paused,
-            ready: ready.map(|ready| ready.group.members.len() as u64).sum(),
-            most: std::mem::replace(&mut state.most_in_flight, in_flight),
-            credit: self.settings.counts_places().then(|| state.scheduler.credit()),
-            limit: Some(state.scheduler.limit()).filter(|limit| *limit < u64::MAX),
-        }
-    }
-
-    /// Passes over the task's problems, the unfinished one as a fraction; 0 when there is no end to them.
-    #[must_use]
-    pub fn epochs(&self) -> f64 {
-        let PromptPosition { epoch, taken, len } = self.lock().prompts.position();
-        f64::from(epoch) + len.map_or(0.0, |len| f64::from(taken) / f64::from(len.max(1)))
-    }
-
-    /// Complete groups that wait for the learner.
-    #[must_use]
-    pub fn ready_groups(&self) -> usize {
-        let state = self.lock();
-        state.ready.len() + state.batch.as_ref().map_or(0, Vec::len)
     }
 
     /// How often something changed so far; for [`Self::wait`].

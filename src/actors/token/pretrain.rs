@@ -5,11 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
+use candle_core::Device;
 use serde::{Deserialize, Serialize};
 
 use super::corpus::{Corpus, CorpusError};
 use super::critic::{ValueFunction, same_tokens, write};
 use super::language_model::LanguageModel;
+use crate::actors::devices;
 use crate::actors::train_error::TrainError;
 use crate::codec::write_atomically;
 use crate::config::{Contradiction, TokenConfig};
@@ -58,7 +60,8 @@ pub struct Pretraining {
     pub loss: f64,
 }
 
-/// Trains a critic on a corpus and writes it. `watch` is told of each step and its loss; steps in all are known.
+/// Trains a critic on a corpus, on the learner's device, and writes it. `watch` is told of each step and its loss;
+/// steps in all are known.
 ///
 /// # Errors
 /// When the settings cannot work, the corpus or what the critic begins as cannot be used, or training or the file system
@@ -70,6 +73,7 @@ pub fn pretrain_value(
     watch: &mut (dyn FnMut(u64, u64, f64) + Send),
 ) -> Result<Pretraining, TrainError> {
     config.check(registry)?;
+    let device = devices::open(&config.devices.learner)?.device;
     let Some(advantage) = config.learner.advantage.on_policy_values() else {
         return Err(contradiction("learner.advantage", "pretraining needs an advantage with values").into());
     };
@@ -85,8 +89,8 @@ pub fn pretrain_value(
         return Err(CorpusError::NotEmpty { path: options.out.clone() }.into());
     }
     let corpus = Corpus::open(&options.corpus)?;
-    let mut model = LanguageModel::open(config, &*config.make_task(registry)?)?;
-    let of_corpus = LanguageModel::of_run(&options.corpus)?;
+    let mut model = LanguageModel::open(config, &*config.make_task(registry)?, &device)?;
+    let of_corpus = LanguageModel::of_run(&options.corpus, &Device::Cpu)?;
     if !same_tokens(&of_corpus.tokenizer, &model.tokenizer) {
         return Err(TrainError::Model(format!(
             "the corpus {} was written in other tokens than the model's; collect it with this configuration",

@@ -131,6 +131,10 @@ impl Task for Rewarded {
         self.task.is_multi_turn()
     }
 
+    fn forced_length(&self, problem: &Problem, member: u16) -> Option<usize> {
+        self.task.forced_length(problem, member)
+    }
+
     fn alphabet(&self) -> Option<String> {
         self.task.alphabet()
     }

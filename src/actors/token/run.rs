@@ -1,11 +1,13 @@
 //! What all actors of a token run share.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::faults::TokenFaults;
 use super::generator::{Generator, GeneratorSnapshot};
 use super::grading::GradingPool;
+use super::placement::Place;
 use super::plane::Plane;
 use crate::actors::incidents::Incidents;
 use crate::actors::parameter_bus::{ParameterBus, Published};
@@ -26,12 +28,14 @@ pub struct TokenRun {
     pub task: Arc<dyn Task>,
     /// Texts to tokens and back.
     pub tokenizer: Arc<Tokenizer>,
-    /// The architecture.
+    /// The architecture, on the learner's device.
     pub decoder: Arc<Decoder>,
     /// What ends an answer.
     pub stops: Arc<Stops>,
     /// The account.
     pub ledger: Ledger,
+    /// Where each generator computes.
+    pub places: Vec<Arc<Place>>,
     /// Published parameters. Readers: the generators.
     pub bus: Arc<ParameterBus>,
     /// Groups in flight.
@@ -48,6 +52,8 @@ pub struct TokenRun {
     pub generator_busy: Stopwatch,
     incidents: Incidents,
     figures: Mutex<TokenFigures>,
+    /// Whether an update is being computed.
+    updating: AtomicBool,
     /// What each generator samples with: kept so that a version that was published anew is recognised.
     current: Mutex<Vec<Option<Arc<Published>>>>,
 }
@@ -79,12 +85,14 @@ pub struct TokenRunParts {
     pub task: Arc<dyn Task>,
     /// Texts to tokens and back.
     pub tokenizer: Arc<Tokenizer>,
-    /// The architecture.
+    /// The architecture, on the learner's device.
     pub decoder: Arc<Decoder>,
     /// What ends an answer.
     pub stops: Arc<Stops>,
     /// The account.
     pub ledger: Ledger,
+    /// Where each generator computes.
+    pub places: Vec<Arc<Place>>,
     /// Published parameters.
     pub bus: Arc<ParameterBus>,
     /// Groups in flight.
@@ -108,6 +116,7 @@ impl TokenRun {
             decoder: parts.decoder,
             stops: parts.stops,
             ledger: parts.ledger,
+            places: parts.places,
             bus: parts.bus,
             plane: parts.plane,
             grading: parts.grading,
@@ -117,6 +126,7 @@ impl TokenRun {
             generator_busy: Stopwatch::default(),
             incidents: Incidents::default(),
             figures: Mutex::default(),
+            updating: AtomicBool::new(false),
             current: Mutex::new(vec![None; generators]),
         }
     }
@@ -150,14 +160,15 @@ impl TokenRun {
     /// A published version as a generator samples with it.
     ///
     /// # Errors
-    /// When its weights cannot be rounded.
-    pub fn generator_weights(&self, published: &Published) -> Result<Weights, RoleError> {
-        let weights = Weights::new(Arc::new(published.parameters.clone()), published.version);
-        if self.config.generate.bf16_weights {
-            let rounded = weights.rounded_to_bf16(&self.decoder);
-            return rounded.map_err(|source| RoleError::Inference { device: "cpu".into(), source });
-        }
-        Ok(weights)
+    /// When its device has no memory for it.
+    pub fn generator_weights(
+        &self,
+        generator: usize,
+        published: &Arc<Published>,
+    ) -> Result<Weights, RoleError> {
+        let place = &self.places[generator];
+        let failed = |source| RoleError::Inference { device: place.name().into(), source };
+        place.weights(published).map_err(failed)
     }
 
     /// Whether a generator samples with exactly these parameters.
@@ -165,6 +176,17 @@ impl TokenRun {
     pub fn is_current(&self, generator: usize, published: &Arc<Published>) -> bool {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current[generator].as_ref().is_some_and(|current| Arc::ptr_eq(current, published))
+    }
+
+    /// Whether an update is being computed just now.
+    #[must_use]
+    pub fn learner_works(&self) -> bool {
+        self.updating.load(Ordering::Relaxed)
+    }
+
+    /// Says whether an update is being computed.
+    pub fn set_learner_works(&self, works: bool) {
+        self.updating.store(works, Ordering::Relaxed);
     }
 
     /// Notes what a generator samples with.

@@ -135,13 +135,14 @@ impl Model {
     /// Reads a model from a run directory, one of its checkpoints, or the files of a pretrained one.
     fn read(path: &Path, policy: &LanguageModel) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
+        let device = policy.decoder.device();
         if is_run(path) {
-            let model = LanguageModel::of_run(path).map_err(|error| text(&error))?;
+            let model = LanguageModel::of_run(path, device).map_err(|error| text(&error))?;
             let (_, parameters) = load_token_parameters(path, &model).map_err(|error| text(&error))?;
             return Self::of_run(&model, parameters);
         }
         if let Some(run_dir) = path.ancestors().nth(2).filter(|run_dir| is_run(run_dir)) {
-            let model = LanguageModel::of_run(run_dir).map_err(|error| text(&error))?;
+            let model = LanguageModel::of_run(run_dir, device).map_err(|error| text(&error))?;
             let loaded = CheckpointReader::read(path).map_err(|torn| text(&torn))?;
             let bytes = loaded.file(files::PARAMETERS).map_err(|error| text(&error))?;
             let trained = tensors_from_bytes(bytes, &Device::Cpu).map_err(|error| text(&error))?.tensors;
@@ -151,7 +152,7 @@ impl Model {
         let context = Some(policy.decoder.config().context);
         let options = LoadOptions { context, value_head: false, seed: 0 };
         let Pretrained { decoder, parameters, tokenizer } =
-            pretrained::load(path, options, &Device::Cpu).map_err(|error| text(&error))?;
+            pretrained::load(path, options, device).map_err(|error| text(&error))?;
         Self::new(Teacher { decoder: Arc::new(decoder), parameters }, Arc::new(tokenizer))
     }
 

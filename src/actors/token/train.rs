@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::build::{Prepared, build};
 use super::critic::ValueFunction;
+use super::devices::TokenDevices;
 use super::language_model::LanguageModel;
 use super::learner::TokenLearnerRole;
 use super::monitor::TokenMonitor;
@@ -35,8 +36,9 @@ pub fn train_tokens(
     options: &TrainOptions,
 ) -> Result<TokenSummary, TrainError> {
     config.check(registry)?;
+    let devices = TokenDevices::open(&config.devices)?;
     let task = config.make_task(registry)?;
-    let model = LanguageModel::open(&config, &*task)?;
+    let model = LanguageModel::open(&config, &*task, &devices.learner.device)?;
     config.check_model(&model, &*task)?;
     let critic = ValueFunction::open(&config, &model)?;
     let teachers = OpenTeachers::open(&config, &model)?;
@@ -59,7 +61,7 @@ pub fn train_tokens(
 
     let interrupt = Interrupt::listen();
     let Prepared { run, mut learner } =
-        build(config, task, model, critic, &teachers, &metrics, &run_dir, options, &interrupt)?;
+        build(config, task, model, critic, &teachers, &devices, &metrics, &run_dir, options, &interrupt)?;
     let earlier_seconds = learner.wall_seconds();
     let progress = Progress::new(run.config.telemetry.progress);
     let mut monitor = TokenMonitor::new(Arc::clone(&run), progress, Arc::clone(&board), earlier_seconds);

@@ -171,6 +171,14 @@ pub trait Task: Send + Sync {
         false
     }
 
+    /// Tokens that a training answer of this member of a group has, whatever the model writes, as far as
+    /// `generate.max_new_tokens` allows: what would end it is not heard. For measuring what generation makes of lengths.
+    /// Unless implemented: the model ends its answers.
+    fn forced_length(&self, problem: &Problem, member: u16) -> Option<usize> {
+        let _ = (problem, member);
+        None
+    }
+
     /// Every character of prompts, answers and observations, for a tokenizer of characters; `None` when the task
     /// does not know.
     fn alphabet(&self) -> Option<String> {

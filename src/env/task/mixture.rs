@@ -319,6 +319,11 @@ impl Task for Mixture {
         self.parts.iter().any(|part| part.task.is_multi_turn())
     }
 
+    fn forced_length(&self, problem: &Problem, member: u16) -> Option<usize> {
+        let (part, problem) = self.own(problem)?;
+        part.task.forced_length(&problem, member)
+    }
+
     fn alphabet(&self) -> Option<String> {
         let alphabets: Option<Vec<String>> = self.parts.iter().map(|part| part.task.alphabet()).collect();
         let characters: std::collections::BTreeSet<char> =

@@ -1,7 +1,10 @@
 //! A small decoder, a packed forward pass to compare with, and ways to run an engine.
 
+#[cfg(feature = "kernel-emulation")]
+mod device;
 mod exactness;
 mod interruption;
+mod pages;
 mod refusals;
 mod scheduling;
 mod turns;

@@ -106,3 +106,12 @@ fn settings_out_of_their_range_are_refused_by_name() {
     assert!(refused(|c| c.log_prob_noise = f32::NAN).contains("`log_prob_noise`"));
     assert!(refused(|c| c.force_experts = true).contains("`force_experts` needs `record_experts`"));
 }
+
+#[test]
+fn weights_of_another_type_than_the_decoder_computes_in_are_refused() {
+    let decoder = decoder(false);
+    let rounded = parameters(&decoder, 1).to_dtype(DType::BF16).unwrap();
+    let weights = Weights::new(Arc::new(rounded), Version(0));
+    let error = Engine::new(decoder, weights, config(), SEED).unwrap_err().to_string();
+    assert!(error.contains("`weights`") && error.contains("F32"), "{error}");
+}

@@ -17,6 +17,7 @@ mod check;
 mod minibatch;
 mod prepare;
 mod reference;
+mod roundings;
 mod routing;
 mod state;
 mod teachers;
@@ -29,6 +30,7 @@ use rayon::ThreadPool;
 
 pub use check::LogProbDifferences;
 pub(super) use prepare::estimate;
+use roundings::Roundings;
 pub use state::{LearningRates, TokenLearnerState};
 pub use teachers::Teacher;
 
@@ -76,8 +78,11 @@ pub struct TokenLearner {
     decoder: Arc<Decoder>,
     temperature: f64,
     threads: Arc<ThreadPool>,
+    /// What the optimiser updates, in f32.
     variables: Vec<(String, Var)>,
+    /// What is computed with, and published: the variables themselves, or their roundings.
     parameters: Parameters,
+    roundings: Roundings,
     gradients: Gradients,
     optimizer: Optimizer,
     reference: Option<Parameters>,
@@ -116,6 +121,7 @@ impl TokenLearner {
     ) -> Result<Self, LearnerError> {
         let (variables, parameters) =
             parameters.to_variables_where(|name| decoder.is_trained(name, frozen))?;
+        let (parameters, roundings) = Roundings::of(&variables, parameters, decoder.dtype())?;
         let gradients = Gradients::new(&parameters)?;
         let optimizer = Optimizer::new(&config.optimizer, variables.clone())?;
         let name = |i| format!("learner {i}");
@@ -133,6 +139,7 @@ impl TokenLearner {
             threads,
             variables,
             parameters,
+            roundings,
             gradients,
             optimizer,
             reference: None,
@@ -161,10 +168,18 @@ impl TokenLearner {
         self.state.pass_rates = rates;
     }
 
-    /// The parameters, which share their storage with the variables that are updated.
+    /// The parameters as they are computed with: they share their storage with the variables that are updated, or are
+    /// those rounded to the decoder's float type.
     #[must_use]
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
+    }
+
+    /// The parameters that are trained, as the optimiser has them: what a checkpoint holds. They share its storage.
+    #[must_use]
+    pub fn trained(&self) -> Vec<(String, Tensor)> {
+        let detached = |(name, variable): &(String, Var)| (name.clone(), variable.as_detached_tensor());
+        self.variables.iter().map(detached).collect()
     }
 
     /// Of parameters of this architecture, those that are trained here: what differs between versions.
@@ -405,6 +420,7 @@ impl TokenLearner {
     fn descend(&mut self, tally: &mut Tally, learning_rate: f64, poison: bool) -> Attempt<()> {
         let (loss, most) = (tally.loss, self.config.clip_norm);
         let outcome = descend(&mut self.optimizer, &self.gradients, loss, learning_rate, most, poison)?;
+        self.roundings.renew()?;
         Ok(outcome.map(|step| {
             tally.block_norms = BlockNorms::new(self.optimizer.names().zip(step.squares));
             tally.gradient_norm = step.gradient_norm;

@@ -6,7 +6,7 @@ use super::super::lanes::on_this_processor;
 use super::super::storage::refuse;
 use super::forward::Forward;
 use super::tasks::over_tasks;
-use super::tiles::{HeadRows, KEY_TILE, RowSlices, Sizes, Tiles, write_column};
+use super::tiles::{HeadRows, KEY_TILE, RowSlices, Sizes, Tiles, read_column, write_column};
 
 /// One layer's attention over pages of keys and values; gives the bits of [`super::attention`].
 ///
@@ -72,6 +72,30 @@ impl PagedAttention {
             written += 1;
         }
         Ok(written)
+    }
+
+    /// Keys and values `[count, G, D]` of the first tokens of a page, as [`Self::write`] was given them. Errors when a
+    /// length does not fit.
+    pub fn read(&self, page: &[f32], count: usize) -> Result<[Vec<f32>; 2]> {
+        let Sizes { kv_heads, dimension, .. } = self.sizes;
+        if page.len() != self.page_len() || count > KEY_TILE {
+            let needed = self.page_len();
+            return refuse(
+                "attention",
+                format!("{count} tokens of a page of {}; it has {needed} values of {KEY_TILE}", page.len()),
+            );
+        }
+        let width = kv_heads * dimension;
+        let mut found = [vec![0.0; count * width], vec![0.0; count * width]];
+        for (head, tile) in page.chunks_exact(self.sizes.tile_len()).enumerate() {
+            let (key_tile, value_tile) = tile.split_at(dimension * KEY_TILE);
+            for slot in 0..count {
+                let place = slot * width + head * dimension..slot * width + (head + 1) * dimension;
+                read_column(key_tile, slot, &mut found[0][place.clone()]);
+                found[1][place].copy_from_slice(&value_tile[slot * dimension..][..dimension]);
+            }
+        }
+        Ok(found)
     }
 
     /// Fills the output of every request, shared over the threads of the calling thread's policy by sequence and KV

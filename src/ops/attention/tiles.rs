@@ -84,6 +84,13 @@ pub(super) fn write_column<T: Copy>(tile: &mut [T], slot: usize, key: &[T]) {
     }
 }
 
+/// Reads what [`write_column`] wrote.
+pub(super) fn read_column<T: Copy>(tile: &[T], slot: usize, key: &mut [T]) {
+    for (to, &value) in key.iter_mut().zip(tile[slot..].iter().step_by(KEY_TILE)) {
+        *to = value;
+    }
+}
+
 /// One KV head of rows `[N, heads · D]`: its values in each row are contiguous.
 #[derive(Clone, Copy)]
 pub(super) struct HeadRows<'a, T> {

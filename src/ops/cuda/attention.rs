@@ -243,52 +243,88 @@ pub(crate) struct Request {
     pub(crate) pages: Vec<u32>,
 }
 
+/// What the blocks of a pass of new rows against pages have to do, on the device. It does not depend on keys and
+/// values, so all layers of a model share one.
+#[derive(Debug, Clone)]
+pub(crate) struct PagedPlan {
+    /// N.
+    rows: usize,
+    /// H / G.
+    group: usize,
+    page_rows: usize,
+    /// One more than the highest page.
+    pages: usize,
+    requests: Tensor,
+    page_list: Tensor,
+    tasks: Tensor,
+}
+
+impl PagedPlan {
+    /// For some of N rows of queries and pages of `page_rows` positions.
+    pub(crate) fn new(
+        requests: &[Request],
+        rows: usize,
+        group: usize,
+        page_rows: usize,
+        device: &Device,
+    ) -> Result<Self> {
+        if page_rows == 0 || rows.saturating_mul(group) > i32::MAX as usize {
+            return refuse("attention", format!("{rows} rows of {group} heads, pages of {page_rows}"));
+        }
+        let (mut described, mut page_list, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, request) in requests.iter().enumerate() {
+            let last = request.first_position + request.rows.len();
+            if request.rows.end > rows || request.pages.len() * page_rows < last {
+                return refuse("attention", format!("request {index} {request:?} for {rows} rows"));
+            }
+            let numbers = [request.first_position, request.rows.start, request.rows.len(), page_list.len()];
+            described.push(numbers.map(|number| number as u32));
+            page_list.extend(request.pages.iter().map(|&page| [page]));
+            tasks.extend(blocks_of(index, request.rows.len(), group));
+        }
+        Ok(Self {
+            rows,
+            group,
+            page_rows,
+            pages: page_list.iter().map(|[page]| *page as usize + 1).max().unwrap_or(0),
+            requests: table(&described, device)?,
+            page_list: table(&page_list, device)?,
+            tasks: table(&tasks, device)?,
+        })
+    }
+}
+
 /// Attention of new rows q `[N, H, D]` to `keys` and `values` `[pages, page rows, G, D]`: the bits of [`forward`] for
 /// the same sequences. Rows that no request names are not written.
-pub(crate) fn paged(q: &View, keys: &View, values: &View, requests: &[Request], scale: f64) -> Result<Array> {
+pub(crate) fn paged(q: &View, keys: &View, values: &View, plan: &PagedPlan, scale: f64) -> Result<Array> {
     let (pages, page_rows, kv_heads, width) = keys.shape().dims4()?;
     let (rows, heads, query_width) = q.shape().dims3()?;
     let types_fit = keys.dtype() == q.dtype() && values.dtype() == q.dtype();
     let shapes_fit = values.dims() == keys.dims() && query_width == width && width <= MOST_COLUMNS;
-    if !shapes_fit || !types_fit || kv_heads == 0 || heads % kv_heads != 0 || page_rows == 0 {
+    if !shapes_fit || !types_fit || kv_heads == 0 || heads % kv_heads != 0 {
         return refuse("attention", format!("q {:?} for pages {:?}", q.dims(), keys.dims()));
     }
-    let (mut described, mut page_list, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
-    for (index, request) in requests.iter().enumerate() {
-        let last = request.first_position + request.rows.len();
-        if request.rows.end > rows
-            || request.pages.len() * page_rows < last
-            || request.pages.iter().any(|&page| page as usize >= pages)
-        {
-            return refuse(
-                "attention",
-                format!("request {index} {request:?} for {rows} rows and {pages} pages"),
-            );
-        }
-        let numbers = [request.first_position, request.rows.start, request.rows.len(), page_list.len()];
-        described.push(numbers.map(|number| number as u32));
-        page_list.extend_from_slice(&request.pages);
-        tasks.extend(blocks_of(index, request.rows.len(), heads / kv_heads));
+    if [rows, heads / kv_heads, page_rows] != [plan.rows, plan.group, plan.page_rows] || pages < plan.pages {
+        let (q, pages) = (q.dims(), keys.dims());
+        return refuse("attention", format!("q {q:?} and pages {pages:?} for another plan"));
     }
     let device = q.device();
-    let blocks = tasks.len();
-    let page_list: Vec<[u32; 1]> = page_list.into_iter().map(|page| [page]).collect();
-    let (described, page_list) = (table(&described, &device)?, table(&page_list, &device)?);
-    let tasks = table(&tasks, &device)?;
-    let (described, page_list, tasks) = (lock(&described), lock(&page_list), lock(&tasks));
+    let (requests, page_list) = (lock(&plan.requests), lock(&plan.page_list));
+    let tasks = lock(&plan.tasks);
+    let (requests, page_list, tasks) = (requests.view()?, page_list.view()?, tasks.view()?);
     let mut out = Array::like(q)?;
     launch(
         &device,
         ATTENTION,
         &sized("attention_paged", width, q.dtype())?,
-        Grid { blocks: [blocks, kv_heads, 1], shared: forward_shared(width) },
+        Grid { blocks: [tasks.dims()[0], kv_heads, 1], shared: forward_shared(width) },
         &mut [
             q.into(),
             keys.into(),
             values.into(),
-            (&described.view()?).into(),
-            (&page_list.view()?).into(),
-            (&tasks.view()?).into(),
+            (&requests).into(),
+            (&page_list).into(),
+            (&tasks).into(),
             (&mut out).into(),
             int(page_rows)?,
             int(heads)?,

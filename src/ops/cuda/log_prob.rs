@@ -1,6 +1,6 @@
 //! Log-probability and entropy under a vocabulary, chunk by chunk; `kernels/log_prob.cu`. The products are candle's.
 //!
-//! In bf16 a product rounds the logits to bf16, as wherever a head is multiplied in bf16.
+//! In bf16 a product rounds the logits to bf16, as wherever a head is multiplied in bf16. Results are f32 in any case.
 
 use candle_core::{DType, Result, Tensor};
 
@@ -56,7 +56,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Log-probability and entropy `[N, 2]`, and what the backward pass needs beside the inputs, f32 `[N, 4]`.
+/// Log-probability and entropy, f32 `[N, 2]`, and what the backward pass needs beside the inputs, f32 `[N, 4]`.
 pub(crate) fn forward(inputs: &Inputs) -> Result<(Array, Array)> {
     let rows = inputs.check()?;
     let (device, dtype) = (inputs.x.device(), inputs.x.dtype());
@@ -86,22 +86,22 @@ pub(crate) fn forward(inputs: &Inputs) -> Result<(Array, Array)> {
             ],
         )?;
     }
-    let mut result = Array::new(&device, dtype, (rows, 2))?;
+    let mut result = Array::new(&device, DType::F32, (rows, 2))?;
     launch(
         &device,
         LOG_PROB,
-        &typed("vocabulary_finish", dtype)?,
+        "vocabulary_finish",
         Grid::threads(rows),
         &mut [(&states.view()).into(), (&mut result).into(), long(rows)],
     )?;
     Ok((result, states))
 }
 
-/// Gradients of x and weight from that of the result, `[N, 2]`, and the forward pass's states.
+/// Gradients of x and weight from that of the result, f32 `[N, 2]`, and the forward pass's states.
 pub(crate) fn backward(inputs: &Inputs, states: &View, gradient: &View) -> Result<(Tensor, Tensor)> {
     let rows = inputs.check()?;
     let (device, dtype) = (inputs.x.device(), inputs.x.dtype());
-    if gradient.dims() != [rows, 2] || gradient.dtype() != dtype || states.dims() != [rows, 4] {
+    if gradient.dims() != [rows, 2] || gradient.dtype() != DType::F32 || states.dims() != [rows, 4] {
         return refuse("vocabulary_log_prob", format!("gradient {:?} of {rows} rows", gradient.dims()));
     }
     if rows == 0 {

@@ -23,6 +23,7 @@ pub(crate) mod log_prob;
 pub(crate) mod lstm;
 pub(crate) mod norm;
 pub(crate) mod optimizer;
+pub(crate) mod pages;
 pub(crate) mod rotary;
 pub(crate) mod sampling;
 pub(crate) mod scan;

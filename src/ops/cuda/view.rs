@@ -101,6 +101,15 @@ impl View<'_> {
         Ok(Self { source: self.source, layout: Layout::contiguous_with_offset((rows, columns), start) })
     }
 
+    /// A copy.
+    pub(super) fn copied(&self) -> Result<Array> {
+        let storage = match self.source {
+            Source::Cpu(values) => Storage::Cpu(values.to_dtype(&self.layout, self.dtype())?),
+            Source::Cuda(values) => Storage::Cuda(values.to_dtype(&self.layout, self.dtype())?),
+        };
+        Ok(Array { storage, shape: self.shape().clone() })
+    }
+
     pub(super) fn transposed(&self) -> Result<Self> {
         Ok(Self { source: self.source, layout: self.layout.transpose(0, 1)? })
     }
@@ -190,13 +199,7 @@ impl Array {
 
     /// A copy of a tensor, to be updated.
     pub(crate) fn copy_of(tensor: &Tensor) -> Result<Self> {
-        let (storage, layout) = tensor.storage_and_layout();
-        let storage = match &*storage {
-            Storage::Cpu(values) => Storage::Cpu(values.to_dtype(layout, tensor.dtype())?),
-            Storage::Cuda(values) => Storage::Cuda(values.to_dtype(layout, tensor.dtype())?),
-            Storage::Metal(_) => return refuse("a kernel", "it runs on CUDA devices, not on Metal"),
-        };
-        Ok(Self { storage, shape: tensor.shape().clone() })
+        lock(tensor).view()?.copied()
     }
 
     /// A result like a view.

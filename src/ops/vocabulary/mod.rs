@@ -61,10 +61,11 @@ const KEPT: usize = if cfg!(test) { 1 << 14 } else { 1 << 26 };
 /// Log-probability of each row's target (column 0) and entropy (column 1) under
 /// `softmax(x · weightᵀ / temperature)`, in nats.
 ///
-/// Shapes: x `[N, D]`, weight `[V, D]`, targets `[N]` (`u32`), result `[N, 2]`. Differentiable in x and weight. On the
-/// CPU it adds to the weight's gradient sum where there is one, and needs at most some 300 megabytes beside its inputs and
-/// gradients, whatever N; elsewhere it is composed of candle's operators, logits and all. Errors when a shape does not
-/// fit, a target is not below V, or the temperature is not a positive number.
+/// Shapes: x `[N, D]`, weight `[V, D]`, targets `[N]` (`u32`), result `[N, 2]`; of `bf16` its kernel makes an `f32`
+/// result. Differentiable in x and weight. On the CPU it adds to the weight's gradient sum where there is one, and
+/// needs at most some 300 megabytes beside its inputs and gradients, whatever N; elsewhere it is composed of candle's
+/// operators, logits and all. Errors when a shape does not fit, a target is not below V, or the temperature is not a
+/// positive number.
 pub fn vocabulary_log_prob<'a>(
     x: &Tensor,
     weight: impl Into<WeightRef<'a>>,

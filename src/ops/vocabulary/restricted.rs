@@ -7,11 +7,12 @@
 //!
 //! Gradients do not depend on the number of threads: a weight row sums over the rows of x in order.
 
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp3, DType, Layout, Result, Shape, Tensor};
 use pulp::{Simd, WithSimd};
 
 use super::super::GradientSum;
 use super::super::activation::Activation;
+use super::super::categorical::{categorical, mask_logits};
 use super::super::lanes::{Element, Lanes, on_this_processor};
 use super::super::parallel::over_rows;
 use super::super::patches::Patches;
@@ -98,8 +99,9 @@ const NAME: &str = "candidate_log_prob";
 /// over the row's candidates alone, in nats.
 ///
 /// Shapes: x `[N, D]`, weight `[V, D]`, targets `[N]` (`u32`), N sets, result `[N, 2]`. Differentiable in x and weight;
-/// adds to the weight's gradient sum where there is one. For `f32` and `f64` on the CPU. Errors when a shape does not
-/// fit, a set is not ascending ids below V, a target is not in its set, or the temperature is not a positive number.
+/// adds to the weight's gradient sum where there is one. For `f32` and `f64` on the CPU; elsewhere it is composed of
+/// candle's operators, with the logits of all entries, and gives `f32`. Errors when a shape does not fit, a set is not
+/// ascending ids below V, a target is not in its set, or the temperature is not a positive number.
 pub fn candidate_log_prob<'a>(
     x: &Tensor,
     weight: impl Into<WeightRef<'a>>,
@@ -109,14 +111,33 @@ pub fn candidate_log_prob<'a>(
 ) -> Result<Tensor> {
     let WeightRef { tensor: weight, gradients, .. } = weight.into();
     super::check(NAME, x, weight, targets, temperature)?;
-    if !storage::is_native(x) {
-        return refuse(NAME, "candidate sets are for f32 and f64 on the CPU");
-    }
     if sets.len() != x.dim(0)? {
         return refuse(NAME, format!("{} candidate sets for {} rows", sets.len(), x.dim(0)?));
     }
+    if !storage::is_native(x) {
+        return composed(x, weight, targets, &sets, temperature);
+    }
     let op = CandidateLogProb { temperature, sets, gradients: gradients.cloned() };
     x.contiguous()?.apply_op3(&weight.contiguous()?, &targets.contiguous()?, op)
+}
+
+/// The same function out of candle's own differentiable operators: all logits, those of no candidate masked.
+fn composed(
+    x: &Tensor,
+    weight: &Tensor,
+    targets: &Tensor,
+    sets: &CandidateSets,
+    temperature: f64,
+) -> Result<Tensor> {
+    let (rows, entries) = (x.dim(0)?, weight.dim(0)?);
+    sets.places(&targets.to_vec1()?, entries)?;
+    let mut mask = vec![0_u8; rows * entries];
+    for row in 0..rows {
+        sets.row(row).iter().for_each(|&id| mask[row * entries + id as usize] = 1);
+    }
+    let mask = Tensor::from_vec(mask, (rows, entries), x.device())?;
+    let logits = (x.matmul(&weight.t()?)?.to_dtype(DType::F32)? / temperature)?;
+    categorical(&mask_logits(&logits, &mask)?, targets)
 }
 
 struct CandidateLogProb {

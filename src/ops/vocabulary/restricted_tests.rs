@@ -50,6 +50,30 @@ fn is_the_distribution_with_all_other_logits_masked_and_so_are_its_gradients() {
 }
 
 #[test]
+fn out_of_other_operators_it_is_the_same_function_with_the_same_gradients() {
+    let (rows, inputs, entries) = (9, 5, 40);
+    let (sets, targets) = sets(rows, entries as u32);
+    let variables =
+        [pseudo_random(&[rows, inputs], 1, DType::F32), pseudo_random(&[entries, inputs], 2, DType::F32)]
+            .map(|values| Var::from_tensor(&values).unwrap());
+    let weighting = pseudo_random(&[rows, 2], 3, DType::F32);
+    let gradients = |result: &Tensor| {
+        let found = (result * &weighting).unwrap().sum_all().unwrap().backward().unwrap();
+        [0, 1].map(|index: usize| found.get(&variables[index]).unwrap().clone())
+    };
+    let own = candidate_log_prob(&variables[0], &variables[1], &targets, sets.clone(), 0.7).unwrap();
+    let other = composed(&variables[0], &variables[1], &targets, &sets, 0.7).unwrap();
+    close(&own, &other, 1e-5);
+    for (own, other) in gradients(&own).iter().zip(&gradients(&other)) {
+        close(own, other, 1e-5);
+    }
+    let mut wrong = CandidateSets::default();
+    (0..rows).for_each(|_| wrong.push([entries as u32]));
+    let error = composed(&variables[0], &variables[1], &targets, &wrong, 0.7).unwrap_err();
+    assert!(error.to_string().contains("ascending"), "{error}");
+}
+
+#[test]
 fn what_sampling_recorded_comes_out_to_the_last_bit() {
     let (entries, inputs) = (3000, 24);
     let weight = pseudo_random(&[entries, inputs], 2, DType::F32);

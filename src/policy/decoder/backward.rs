@@ -210,7 +210,12 @@ impl<'a> Rows<'a> {
         } else {
             Some(decoder.candidate_log_probs(parameters, &states, targets, sets, temperature)?)
         };
-        Ok(Heads { count: self.pack.rows.len(), both, values: decoder.values(parameters, &states)? })
+        // Log-probabilities are f32 where the states are bf16; values too, so that losses of both can be added.
+        let values = decoder.values(parameters, &states)?.map(|values| match values.dtype() {
+            DType::BF16 => values.to_dtype(DType::F32),
+            _ => Ok(values),
+        });
+        Ok(Heads { count: self.pack.rows.len(), both, values: values.transpose()? })
     }
 }
 

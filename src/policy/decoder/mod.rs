@@ -150,6 +150,23 @@ impl Decoder {
         Ok(Self { cosine, sine, ..self.clone() })
     }
 
+    /// The same architecture for use on another device, with parameters of a float type.
+    ///
+    /// # Errors
+    /// When a device fails.
+    pub fn placed(&self, device: &Device, dtype: DType) -> Result<Self> {
+        // Made anew, so that tables in f32 are not those that were rounded for a shorter type.
+        let (cosine, sine) = rope::tables(&self.config, device)?;
+        let (cosine, sine) = (cosine.to_dtype(dtype)?, sine.to_dtype(dtype)?);
+        Ok(Self { cosine, sine, ..self.clone() })
+    }
+
+    /// The float type that it computes in.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.cosine.dtype()
+    }
+
     /// Its shape.
     #[must_use]
     pub fn config(&self) -> &DecoderConfig {

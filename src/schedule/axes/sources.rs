@@ -49,6 +49,12 @@ impl SourceQueue {
         Self { next: VecDeque::new(), own_order: false, owed: vec![0.0; weights.len()], weights }
     }
 
+    /// Prompts of the data set's own order that were not taken.
+    #[must_use]
+    pub fn offered(&self) -> u64 {
+        if self.own_order { self.next.len() as u64 } else { 0 }
+    }
+
     /// The data set's own order goes on with these.
     pub fn offer(&mut self, sources: &[u32]) {
         self.own_order = true;

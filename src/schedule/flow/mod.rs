@@ -13,6 +13,7 @@
 //! - While a schedule that takes turns learns, nothing generates.
 
 mod batch;
+mod figures;
 mod group;
 mod ledger;
 mod message;

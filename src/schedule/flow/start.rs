@@ -11,7 +11,6 @@ impl FlowScheduler {
         self.resume_paused(out);
         if let RoundEnd::Groups { submit } = self.settings.round_end {
             self.draw_groups(submit, out);
-            self.resume_paused(out);
         } else {
             while self.paused.is_empty() && self.may_start() {
                 let Some(source) = self.next_source() else { break };
@@ -190,6 +189,8 @@ impl FlowScheduler {
                 if let Some(id) = self.buffer.pop_front() {
                     self.round.drawn.push(id);
                     self.take_back(id, out);
+                    // Before anything new, as everywhere.
+                    self.resume_paused(out);
                 } else if let Some(source) = self.next_source() {
                     let id = self.launch(source, out);
                     self.round.drawn.push(id);

@@ -10,7 +10,7 @@ pub fn lay_over(table: &mut Table, changes: &Table) {
     for (key, change) in changes {
         match (table.get_mut(key), change) {
             (Some(Value::Table(own)), Value::Table(change)) if is_of_the_kind(change, own) => {
-                lay_over(own, change)
+                lay_over(own, change);
             }
             _ => {
                 table.insert(key.clone(), change.clone());

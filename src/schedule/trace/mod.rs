@@ -1,7 +1,7 @@
 //! The trace of a run: every event that its scheduler was told and every command that it gave, as JSON lines.
 //!
 //! A trace is written while a run goes on ([`TraceWriter`]) and read again afterwards ([`TraceReader`]): to replay it
-//! through the scheduler, which must give the same commands, and to fit the simulator's models to it. The
+//! through the scheduler ([`replay()`]), which must give the same commands, and to fit the simulator's models to it. The
 //! first line is a header with the format's version, the number of engines and the scheduler as it was, so that a run
 //! that goes on from a checkpoint can be replayed as well; each further line is one [`TraceEntry`]:
 //!
@@ -22,12 +22,14 @@
 mod entry;
 mod error;
 mod reader;
+mod replay;
 mod statistics;
 mod writer;
 
 pub use entry::{TraceEntry, TraceHeader, TraceLine};
 pub use error::TraceError;
 pub use reader::TraceReader;
+pub use replay::{Difference, Replay, replay};
 pub use statistics::{EngineStatistics, StepSums, UpdateStatistics};
 pub use writer::TraceWriter;
 

@@ -70,6 +70,7 @@ impl<R: BufRead> TraceReader<R> {
             let empty = self.line == 0;
             return if empty { Err(TraceError::Empty { path: self.path.clone() }) } else { Ok(None) };
         }
+        bytes.pop();
         self.line += 1;
         if bytes.starts_with(HEADER) {
             return self.header(&bytes).map(Some);

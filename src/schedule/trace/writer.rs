@@ -10,28 +10,28 @@ use super::{EngineStatistics, TRACE_VERSION, TraceError, UpdateStatistics};
 use crate::schedule::flow::{FlowCommand, FlowEvent, FlowScheduler};
 
 #[derive(Serialize)]
-struct Header<'a> {
+struct HeaderLine<'a> {
     trace: u32,
     engines: usize,
     scheduler: &'a FlowScheduler,
 }
 
 #[derive(Serialize)]
-struct Decision<'a> {
+struct DecisionLine<'a> {
     at: f64,
     event: &'a FlowEvent,
     commands: &'a [FlowCommand],
 }
 
 #[derive(Serialize)]
-struct Engine<'a> {
+struct EngineLine<'a> {
     at: f64,
     engine: usize,
     statistics: &'a EngineStatistics,
 }
 
 #[derive(Serialize)]
-struct Update<'a> {
+struct UpdateLine<'a> {
     at: f64,
     update: &'a UpdateStatistics,
 }
@@ -80,7 +80,7 @@ impl<W: Write> TraceWriter<W> {
     /// When it cannot be written to.
     pub fn new(out: W, path: &Path, scheduler: &FlowScheduler, engines: usize) -> Result<Self, TraceError> {
         let mut writer = Self { out, path: path.to_owned(), line: Vec::new() };
-        writer.write(&Header { trace: TRACE_VERSION, engines, scheduler })?;
+        writer.write(&HeaderLine { trace: TRACE_VERSION, engines, scheduler })?;
         Ok(writer)
     }
 
@@ -94,7 +94,7 @@ impl<W: Write> TraceWriter<W> {
         event: &FlowEvent,
         commands: &[FlowCommand],
     ) -> Result<(), TraceError> {
-        self.write(&Decision { at, event, commands })
+        self.write(&DecisionLine { at, event, commands })
     }
 
     /// What an engine did since its last line.
@@ -107,7 +107,7 @@ impl<W: Write> TraceWriter<W> {
         engine: usize,
         statistics: &EngineStatistics,
     ) -> Result<(), TraceError> {
-        self.write(&Engine { at, engine, statistics })
+        self.write(&EngineLine { at, engine, statistics })
     }
 
     /// An update that was published.
@@ -115,7 +115,15 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// When the line cannot be written.
     pub fn update(&mut self, at: f64, update: &UpdateStatistics) -> Result<(), TraceError> {
-        self.write(&Update { at, update })
+        self.write(&UpdateLine { at, update })
+    }
+
+    /// Hands on what a buffer below still holds; a file has none.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn flush(&mut self) -> Result<(), TraceError> {
+        self.out.flush().map_err(|source| failed("write to", &self.path, source))
     }
 
     /// What was written to.

@@ -16,9 +16,13 @@ pub(super) struct Learning {
     at: f64,
     /// Factor of the time that it takes.
     pace: f64,
-    /// Changes with whatever changes its end.
-    stamp: u64,
     statistics: UpdateStatistics,
+    /// Trajectories of the batch by source.
+    sources: Vec<u64>,
+    /// Its stretches: tokens, lag, and whether their answer went on under another version.
+    tokens: Vec<(u64, u64, bool)>,
+    /// Seconds for which each answer waited for the last of its group.
+    waits: Vec<f64>,
 }
 
 impl Simulation<'_> {
@@ -34,18 +38,19 @@ impl Simulation<'_> {
             waiting_seconds: self.now - self.free_since,
             ..UpdateStatistics::default()
         };
-        let mut lags = 0;
+        let (mut lags, mut tokens, mut waits) = (0, Vec::new(), Vec::new());
+        let mut sources = vec![0; self.report.consumed_by_source.len()];
         for group in groups {
             let Some(ending) = self.endings.remove(group) else { continue };
             let last = ending.members.iter().map(|(at, _)| *at).fold(0.0, f64::max);
             for (at, stretches) in ending.members {
                 update.answers += 1;
-                self.sums.waited(last - at);
-                self.report.consumed_by_source[ending.source as usize] += 1;
+                waits.push(last - at);
+                sources[ending.source as usize] += 1;
                 let ended_at = stretches.last().map_or(version, |last| last.version);
                 for stretch in stretches {
                     let lag = version.saturating_sub(stretch.version);
-                    self.sums.learned_from(stretch.tokens, lag, stretch.version < ended_at);
+                    tokens.push((stretch.tokens, lag, stretch.version < ended_at));
                     update.tokens += stretch.tokens;
                     update.old_tokens += if lag > 0 { stretch.tokens } else { 0 };
                     update.lag_max = update.lag_max.max(lag);
@@ -54,34 +59,45 @@ impl Simulation<'_> {
             }
         }
         update.lag_mean = lags as f64 / update.tokens.max(1) as f64;
-        self.sums.answers += update.answers;
         if version == 0 {
             self.report.first_batch_mean_length = update.tokens as f64 / update.answers.max(1) as f64;
         }
         let costs = &self.config.costs;
-        let tokens = update.tokens as f64;
-        let left = costs.update_seconds + tokens * costs.train_seconds_per_token / self.trainers;
+        let all = update.tokens as f64;
+        let left = costs.update_seconds + all * costs.train_seconds_per_token / self.trainers;
         self.learning = Some(Learning {
             began: self.now,
             since: self.now,
             left,
             at: self.now,
             pace: 1.0,
-            stamp: 0,
             statistics: update,
+            sources,
+            tokens,
+            waits,
         });
-        self.plan.add(self.now + left, Planned::Update { stamp: 0 });
+        self.plan_update(self.now + left);
         false
     }
 
-    pub(super) fn is_planned(&self, stamp: u64) -> bool {
-        self.learning.as_ref().is_some_and(|learning| learning.stamp == stamp)
+    /// Instead of whenever it was to end before.
+    fn plan_update(&mut self, at: f64) {
+        self.update_stamp += 1;
+        self.plan.add(at, Planned::Update { stamp: self.update_stamp });
     }
 
     /// The update is done.
     pub(super) fn publish(&mut self) -> Result<(), SimulateError> {
         let Some(learning) = self.learning.take() else { return Ok(()) };
         self.sums.learned += self.now - learning.since;
+        self.sums.answers += learning.statistics.answers;
+        for (sum, of) in self.report.consumed_by_source.iter_mut().zip(&learning.sources) {
+            *sum += of;
+        }
+        learning.waits.iter().for_each(|seconds| self.sums.waited(*seconds));
+        for (tokens, lag, carried) in &learning.tokens {
+            self.sums.learned_from(*tokens, *lag, *carried);
+        }
         self.report.timeline.learning.push((learning.since, self.now));
         self.free_since = self.now;
         self.tell(FlowEvent::Published)?;
@@ -129,8 +145,7 @@ impl Simulation<'_> {
         }
         learning.left -= (self.now - learning.at) / learning.pace;
         (learning.at, learning.pace) = (self.now, pace);
-        learning.stamp += 1;
-        let stamp = learning.stamp;
-        self.plan.add(self.now + learning.left.max(0.0) * pace, Planned::Update { stamp });
+        let end = self.now + learning.left.max(0.0) * pace;
+        self.plan_update(end);
     }
 }

@@ -9,7 +9,7 @@ mod sequences;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::BufWriter;
 use std::path::Path;
 
 use self::learning::Learning;
@@ -42,6 +42,8 @@ struct Simulation<'a> {
     trainers: f64,
     decoupled: bool,
     learning: Option<Learning>,
+    /// Which plan of an update's end holds: the last that was made.
+    update_stamp: u64,
     /// When the learner was free, seconds.
     free_since: f64,
     /// Whether engines have the pace that they have beside the learner.
@@ -75,7 +77,8 @@ pub fn simulate_schedule(
     trace: Option<&Path>,
 ) -> Result<SimulationReport, SimulateError> {
     config.check(&settings)?;
-    let mut simulation = Simulation::new(config, settings)?;
+    let lengths = Lengths::new(&config.lengths, config.seed)?;
+    let mut simulation = Simulation::new(config, settings, lengths);
     if let Some(path) = trace {
         simulation.write_to(path)?;
     }
@@ -83,8 +86,20 @@ pub fn simulate_schedule(
     Ok(simulation.report)
 }
 
+/// As [`simulate_schedule`], with these lengths.
+pub(super) fn simulate_lengths(
+    config: &SimulateConfig,
+    settings: FlowSettings,
+    lengths: Lengths,
+) -> Result<SimulationReport, SimulateError> {
+    config.check(&settings)?;
+    let mut simulation = Simulation::new(config, settings, lengths);
+    simulation.run()?;
+    Ok(simulation.report)
+}
+
 impl<'a> Simulation<'a> {
-    fn new(config: &'a SimulateConfig, settings: FlowSettings) -> Result<Self, SimulateError> {
+    fn new(config: &'a SimulateConfig, settings: FlowSettings, lengths: Lengths) -> Self {
         let decoupled = settings.layout == Layout::Decoupled;
         let devices = &config.devices;
         let (generators, trainers) = if decoupled && !devices.shared {
@@ -99,7 +114,7 @@ impl<'a> Simulation<'a> {
         let sources = settings.sources().len();
         let mut simulation = Self {
             config,
-            lengths: Lengths::new(&config.lengths, config.seed)?,
+            lengths,
             scheduler: FlowScheduler::new(settings),
             engines,
             sequences: BTreeMap::new(),
@@ -110,6 +125,7 @@ impl<'a> Simulation<'a> {
             trainers: trainers as f64,
             decoupled,
             learning: None,
+            update_stamp: 0,
             free_since: 0.0,
             beside: false,
             touched: Vec::new(),
@@ -124,7 +140,7 @@ impl<'a> Simulation<'a> {
             trace: None,
         };
         simulation.pace_engines();
-        Ok(simulation)
+        simulation
     }
 
     fn write_to(&mut self, path: &Path) -> Result<(), SimulateError> {
@@ -156,7 +172,7 @@ impl<'a> Simulation<'a> {
                     let keep = self.lengths.keeps(source, group);
                     self.tell(FlowEvent::Graded { group, keep })?;
                 }
-                Planned::Update { stamp } if self.is_planned(stamp) => {
+                Planned::Update { stamp } if self.update_stamp == stamp => {
                     self.pass(at);
                     self.publish()?;
                     if measured.is_none() && self.scheduler.version() >= self.config.warmup {
@@ -173,9 +189,8 @@ impl<'a> Simulation<'a> {
             }
         }
         self.conclude(measured.unwrap_or_default());
-        if let Some(trace) = self.trace.take() {
-            let flushed = trace.into_inner().flush();
-            flushed.map_err(|error| SimulateError::Schedule(format!("cannot write the trace: {error}")))?;
+        if let Some(trace) = &mut self.trace {
+            trace.flush()?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 use prometheus::{Counter, GaugeVec, Histogram, IntCounter, IntCounterVec};
 
+use super::host_cache::HostCacheMetrics;
 use super::label_set::LabelSet;
 use super::learner::{LearnerMetrics, UpdateGauge};
 use super::learning::LearningMetrics;
@@ -125,6 +126,8 @@ pub struct TokenMetrics {
     /// Time that grading a trajectory took, in seconds.
     pub grading_seconds: Histogram,
     grading_errors: IntCounterVec,
+    /// Keys and values of stopped trajectories.
+    pub host_cache: HostCacheMetrics,
     /// The queue of trajectories, and their lag.
     pub queue: QueueMetrics,
     learner: LearnerMetrics<TokenRecord>,
@@ -299,6 +302,7 @@ impl TokenMetrics {
                 "Groups that a grader of groups could not grade.",
                 &["kind"],
             ),
+            host_cache: HostCacheMetrics::declare(&mut r),
             queue: QueueMetrics::declare(&mut r, &UNITS, &LONG_SECOND_BUCKETS),
             learner: LearnerMetrics::declare(
                 &mut r,

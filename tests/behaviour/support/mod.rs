@@ -33,7 +33,7 @@ pub fn config(changes: &[&str]) -> Config {
 
 /// Trains in this process, with environments of the test's own.
 pub fn train_with(registry: Registry, run_dir: &Path, changes: &[&str]) -> Result<Summary, TrainError> {
-    let options = TrainOptions { run_dir: run_dir.into(), resume: false, serial: false };
+    let options = TrainOptions { run_dir: run_dir.into(), resume: false, serial: false, trace: false };
     train(config(changes), registry, &options)
 }
 

@@ -58,7 +58,7 @@ fn generators_and_exports_see_nothing_of_the_critic_and_checkpoints_hold_all_of_
     let [policy, critic] =
         ["parameters", "critic"].map(|name| tensors(&checkpoint.join(format!("{name}.safetensors"))));
     assert!(!policy.contains_key("value_head.weight") && critic.contains_key("value_head.weight"));
-    let model = LanguageModel::of_run(dir.path()).unwrap();
+    let model = LanguageModel::of_run(dir.path(), &Device::Cpu).unwrap();
     assert!(!model.decoder.config().value_head);
     load_token_parameters(dir.path(), &model).unwrap();
     // While the critic warmed up the policy was what it had been, and so was the loss of it.

@@ -121,6 +121,20 @@ fn a_threaded_synchronous_run_learns_the_same_as_a_serial_one() {
 }
 
 #[test]
+fn several_generators_learn_the_same_as_one() {
+    let two = ["devices={ generation = [\"cpu\", \"cpu\"] }", "generate.engine.max_running=4"];
+    let dir = tempfile::tempdir().unwrap();
+    let [one, serial, threaded] = ["one", "serial", "threaded"].map(|name| dir.path().join(name));
+    complete(&one, &[], 4, true, false);
+    complete(&serial, &two, 2, true, false);
+    complete(&serial, &two, 4, true, true);
+    complete(&threaded, &two, 4, false, false);
+    let tensors =
+        |run: &Path| std::fs::read(run.join("checkpoints/000000000004/parameters.safetensors")).unwrap();
+    assert!(tensors(&one) == tensors(&serial) && tensors(&one) == tensors(&threaded));
+}
+
+#[test]
 fn the_lag_of_what_is_learned_from_is_the_schedules() {
     for serial in [true, false] {
         for (change, expected) in [

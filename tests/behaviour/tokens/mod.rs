@@ -65,7 +65,7 @@ fn train(
     serial: bool,
     resume: bool,
 ) -> Result<TokenSummary, TrainError> {
-    let options = TrainOptions { run_dir: run_dir.into(), resume, serial };
+    let options = TrainOptions { run_dir: run_dir.into(), resume, serial, trace: false };
     train_tokens(config(changes), registry, &options)
 }
 

@@ -144,6 +144,32 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
 }
 
 #[test]
+fn devices_and_float_types_that_cannot_be_had_are_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    for (changes, words) in [
+        (vec!["model.precision=\"bf16\""], "`model.precision`, `devices.learner`"),
+        (
+            vec![
+                "model.precision=\"bf16\"",
+                "devices={ learner = \"cuda:0\" }",
+                "generate.bf16_weights=true",
+            ],
+            "`generate.bf16_weights`, `model.precision`",
+        ),
+        (vec!["devices={ generation = [] }"], "`devices.generation`"),
+        (vec!["devices={ learner = \"gpu\" }"], "unknown device `gpu`"),
+        (vec!["devices={ learner = \"cuda:4096\" }"], "`cuda:4096`"),
+        (vec!["devices={ generation = [\"cpu\", \"cuda:4096\"] }"], "`cuda:4096`"),
+    ] {
+        let run_dir = dir.path().join("run");
+        let changes = [&changes[..], &["stop.updates=1"]].concat();
+        let error = train(&run_dir, &TaskRegistry::builtin(), &changes, true, false).unwrap_err().to_string();
+        assert!(error.contains(words), "{changes:?}: {error}");
+        assert!(!run_dir.exists());
+    }
+}
+
+#[test]
 fn what_would_learn_nothing_without_saying_so_is_refused_naming_both_settings() {
     let dir = tempfile::tempdir().unwrap();
     let reinforce = "learner.advantage={ kind = \"reinforce\" }";

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use candle_core::Device;
 use forebay::actors::token::{LanguageModel, load_token_parameters};
 use forebay::env::task::{
     Completion, GradeError, Problem, Prompt, Reward, Split, Task, TaskEntry, TaskError, TaskRegistry,
@@ -38,7 +39,7 @@ impl Experts {
         let [one, other, start] = ["one", "other", "start"].map(|name| dir.path().join(name));
         complete(&one, &[ALL, &[SCHOOL]].concat(), 1, true, false);
         complete(&other, &[ALL, &[SCHOOL, "seed=8"]].concat(), 2, true, false);
-        let model = LanguageModel::of_run(&one).unwrap();
+        let model = LanguageModel::of_run(&one, &Device::Cpu).unwrap();
         let (_, parameters) = load_token_parameters(&one, &model).unwrap();
         pretrained::save(&start, &model.decoder, &parameters, &model.tokenizer).unwrap();
         Self { _dir: dir, one, other, start }

@@ -12,7 +12,7 @@ use super::{ADAPTERS, FROZEN, complete, train};
 
 /// The parameters of a run's newest checkpoint.
 fn parameters(run_dir: &Path) -> (LanguageModel, Parameters) {
-    let model = LanguageModel::of_run(run_dir).unwrap();
+    let model = LanguageModel::of_run(run_dir, &Device::Cpu).unwrap();
     let (_, parameters) = load_token_parameters(run_dir, &model).unwrap();
     (model, parameters)
 }

@@ -38,9 +38,11 @@ pub(in crate::actors::token) struct TokenCheckpoint {
     pub(super) older: Vec<(Version, Vec<(String, Tensor)>)>,
 }
 
-/// Reads the newest whole checkpoint of a token run.
+/// Reads the newest whole checkpoint of a token run; a critic that it holds goes to `device`, all else is in host
+/// memory.
 pub(in crate::actors::token) fn load(
     reader: &CheckpointReader,
+    device: &Device,
 ) -> Result<Option<TokenCheckpoint>, TrainError> {
     let Some(loaded) = newest_whole(reader)? else { return Ok(None) };
     let tensors =
@@ -51,7 +53,7 @@ pub(in crate::actors::token) fn load(
     let critic = match loaded.file(own_files::CRITIC) {
         Err(_) => None,
         Ok(bytes) => {
-            let file = DecoderFile::from_bytes(bytes).and_then(ValueFunction::of_file);
+            let file = DecoderFile::from_bytes(bytes).and_then(|file| ValueFunction::of_file(file, device));
             Some((file.map_err(|error| misfit(&error))?, tensors(own_files::CRITIC_OPTIMIZER)?))
         }
     };
@@ -127,7 +129,8 @@ pub(super) fn resumed(
     }
     check_trained(config, model, &parameters, run_dir)?;
     let all = parameters.into_iter().chain(frozen::read(run_dir)?).collect();
-    let parameters = model.decoder.layout().adopt(all, &Device::Cpu).map_err(|error| misfit(&error))?;
+    let (layout, device) = (model.decoder.layout(), model.decoder.device());
+    let parameters = layout.adopt(all, device).map_err(|error| misfit(&error))?;
     check_group_sizes(&config.learner, &state)?;
     if state.plane.scheduler.settings() != &config.flow()? {
         return Err(TrainError::Checkpoint(
@@ -193,7 +196,7 @@ pub(super) fn write_off_lost(ledger: &Ledger, state: &TokenRunState) {
     ledger.write_off(minus(state.ledger.live, live), minus(state.ledger.buffered, buffered));
 }
 
-/// The parameters of the newest whole checkpoint of a token run, as a published version.
+/// The parameters of the newest whole checkpoint of a token run, as a published version on the model's device.
 ///
 /// # Errors
 /// When there is none, or it does not fit the model.
@@ -201,7 +204,8 @@ pub fn load_token_parameters(
     run_dir: &Path,
     model: &LanguageModel,
 ) -> Result<(Version, Parameters), TrainError> {
-    let checkpoint = load(&CheckpointReader::new(run_dir.join(RunDir::CHECKPOINTS)))?
+    let reader = CheckpointReader::new(run_dir.join(RunDir::CHECKPOINTS));
+    let checkpoint = load(&reader, model.decoder.device())?
         .ok_or_else(|| TrainError::Checkpoint(format!("no checkpoint in {}", run_dir.display())))?;
     let parameters = adopt_trained(run_dir, model, checkpoint.parameters)?;
     Ok((checkpoint.state.learner.version, parameters))
@@ -217,7 +221,8 @@ pub(in crate::actors::token) fn adopt_trained(
     trained: Vec<(String, Tensor)>,
 ) -> Result<Parameters, TrainError> {
     let all = trained.into_iter().chain(frozen::read(run_dir)?).collect();
-    let adopt = || model.decoder.layout().adopt(all, &Device::Cpu)?.to_variables_where(|_| false);
+    let decoder = &model.decoder;
+    let adopt = || decoder.layout().adopt(all, decoder.device())?.to_variables_where(|_| false);
     // Nothing of it is trained here, so that weights are laid out once.
     let (_, parameters) = adopt().map_err(|error| misfit(&error))?;
     Ok(parameters)

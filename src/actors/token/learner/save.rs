@@ -43,7 +43,7 @@ impl Learning for TokenLearnerRole {
         let trained = |parameters: &Parameters| self.learner.trained_of(parameters);
         let mut contents = vec![
             (files::STATE.to_owned(), codec::encode(TOKEN_RUN_STATE, &state).map_err(|e| failed(&e))?),
-            (files::PARAMETERS.to_owned(), tensors(&trained(self.learner.parameters()))?),
+            (files::PARAMETERS.to_owned(), tensors(&self.learner.trained())?),
             (files::OPTIMIZER.to_owned(), tensors(&optimizer)?),
         ];
         if let Some(reference) = self.learner.reference() {

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{At, Clock, DropReason, Open, Order, Plane, Seat, State, Stored, TrajectoryId};
+use super::{At, DropReason, Open, Order, Plane, Seat, State, Stored, TrajectoryId};
 use crate::actors::token::efforts;
-use crate::env::task::Split;
 use crate::schedule::flow::{DropCause, FlowCommand, FlowEvent, MemberId, Stretch};
 use crate::trajectory::Trajectory;
 
@@ -42,12 +41,18 @@ impl Plane {
         if !std::mem::replace(&mut state.obeying, true) {
             while let Some(event) = state.events.pop_front() {
                 state.answers += f64::from(u8::from(matches!(event, FlowEvent::Finished { .. })));
-                let now = match self.clock {
-                    Clock::Wall { since, base } => base + since.elapsed().as_secs_f64(),
-                    Clock::Answers => state.answers,
-                };
-                for command in state.scheduler.on(event, now) {
+                let now = self.now(state);
+                let told = state.trace.is_some().then(|| event.clone());
+                let commands = state.scheduler.on(event, now);
+                if let Some(event) = told {
+                    state.write(|trace| trace.decision(now, &event, &commands));
+                }
+                for command in commands {
                     self.carry_out(state, command);
+                }
+                if state.events.is_empty() {
+                    let offer = self.look_ahead(state);
+                    state.events.extend(offer);
                 }
                 let in_flight = state.scheduler.in_flight().iter().sum();
                 state.most_in_flight = state.most_in_flight.max(in_flight);
@@ -66,7 +71,7 @@ impl Plane {
             }
             FlowCommand::Pause { id } => pause(state, id),
             FlowCommand::Resume { id } => resume(state, id),
-            FlowCommand::Restart { id } => self.begin_anew(state, id),
+            FlowCommand::Restart { id } => begin_anew(state, id),
             FlowCommand::Grade { group } => {
                 if let Some(open) = state.open.get_mut(&group) {
                     open.due = true;
@@ -82,43 +87,21 @@ impl Plane {
         }
     }
 
-    /// What there was of a member is given up, and it waits for a generator again.
-    pub(super) fn begin_anew(&self, state: &mut State, id: MemberId) {
-        if let Some(open) = state.open.get_mut(&id.group) {
-            let before = open.id(id.member);
-            if let Some(seat) = open.seats.get_mut(id.member as usize) {
-                match seat.begin_anew() {
-                    At::Stored(stored) => stored.ticket.discard(DropReason::ActorRestart),
-                    At::Ended(ended) => ended.ticket.discard(DropReason::ActorRestart),
-                    At::With(owner) => {
-                        let order = Order::Abort(before, DropReason::ActorRestart);
-                        replace_order(&mut state.orders[owner], order);
-                        state.pausing.remove(&id);
-                    }
-                    At::Fresh => {}
-                }
-            }
-        }
-        state.runnable.push_back(id);
-    }
-
     /// Takes the next problem for a group; false when it is of no use, and the group given up.
     pub(super) fn open(&self, state: &mut State, group: u64) -> bool {
-        let Some((_, members)) = state.scheduler.group(group) else {
+        let Some((source, members)) = state.scheduler.group(group) else {
             state.runnable.retain(|id| id.group != group);
             return false;
         };
-        let (epoch, prompt) = state.prompts.next();
-        let made = self.task.problem(Split::Train, prompt).map_err(|error| error.to_string());
-        let encoded = made.and_then(|problem| {
+        let made = self.next_problem(state, source).and_then(|(key, problem)| {
             let asked = efforts::asked(&problem, &self.learner.efforts, &self.tokenizer)
-                .map_err(|error| error.to_string())?;
-            Ok((problem, asked))
+                .map_err(|error| format!("problem {} of the task: {error}", key.1))?;
+            Ok((key, problem, asked))
         });
-        let (problem, asked) = match encoded {
-            Ok(encoded) => encoded,
+        let (key, problem, asked) = match made {
+            Ok(made) => made,
             Err(why) => {
-                state.fatal.get_or_insert(format!("problem {prompt} of the task: {why}"));
+                state.fatal.get_or_insert(why);
                 return false;
             }
         };
@@ -126,15 +109,14 @@ impl Plane {
         if let Some(length) = asked.iter().map(|asked| asked.prompt.len()).find(unusable) {
             state.counts.too_long += 1;
             let why = format!(
-                "the prompt of problem {prompt} has {length} tokens, and the model's context {}",
-                self.context
+                "the prompt of problem {} has {length} tokens, and the model's context {}",
+                key.1, self.context
             );
             tracing::warn!("{why}; the problem is left out");
             let why = format!("{why}; shorten the prompts or take a model with more context");
             self.given_up(state, FlowEvent::Unusable { group }, &why);
             return false;
         }
-        let key = (epoch, prompt);
         let seats = (0..members).map(|_| Seat::fresh(0)).collect();
         state.open.insert(group, Open::new(key, Arc::new(problem), asked, seats));
         state.ids.insert(key, group);
@@ -148,10 +130,11 @@ impl Plane {
         let Some(&group) = state.ids.get(&(id.epoch, id.prompt)) else {
             return stored.ticket.discard(DropReason::ActorRestart);
         };
-        let State { open, pausing, runnable, orders, .. } = &mut *state;
+        let State { open, pausing, runnable, orders, cache, .. } = &mut *state;
         let Some(seat) = open.get_mut(&group).and_then(|open| open.seat(id)) else {
             return stored.ticket.discard(DropReason::ActorRestart);
         };
+        let stored = cache.keep(stored);
         let member = MemberId { group, member: u32::from(id.member) };
         if let At::With(owner) = std::mem::replace(&mut seat.at, At::Stored(Box::new(stored))) {
             orders[owner].retain(|order| order.id() != id);
@@ -199,6 +182,29 @@ impl Plane {
             self.tell(&mut state, FlowEvent::Finished { id: member, stretches: stretches(trajectory) });
         }
     }
+}
+
+/// What there was of a member is given up, and it waits for a generator again.
+pub(super) fn begin_anew(state: &mut State, id: MemberId) {
+    if let Some(open) = state.open.get_mut(&id.group) {
+        let before = open.id(id.member);
+        if let Some(seat) = open.seats.get_mut(id.member as usize) {
+            match seat.begin_anew() {
+                At::Stored(stored) => {
+                    state.cache.release(&stored);
+                    stored.ticket.discard(DropReason::ActorRestart);
+                }
+                At::Ended(ended) => ended.ticket.discard(DropReason::ActorRestart),
+                At::With(owner) => {
+                    let order = Order::Abort(before, DropReason::ActorRestart);
+                    replace_order(&mut state.orders[owner], order);
+                    state.pausing.remove(&id);
+                }
+                At::Fresh => {}
+            }
+        }
+    }
+    state.runnable.push_back(id);
 }
 
 /// Only the last word counts.
@@ -253,7 +259,10 @@ fn give_up(state: &mut State, group: u64, reason: DropReason) {
     for ((member, seat), id) in (0_u32..).zip(open.seats).zip(ids) {
         match seat.at {
             At::Fresh => {}
-            At::Stored(stored) => stored.ticket.discard(reason),
+            At::Stored(stored) => {
+                state.cache.release(&stored);
+                stored.ticket.discard(reason);
+            }
             At::Ended(ended) => ended.ticket.discard(reason),
             At::With(owner) => {
                 replace_order(&mut state.orders[owner], Order::Abort(id, reason));

@@ -8,6 +8,36 @@ use crate::actors::token::efforts::Asked;
 use crate::env::task::Problem;
 use crate::trajectory::{Reward, Trajectory, TrajectoryId, Version};
 
+/// Positions whose keys and values are kept with members that were stopped, and how many may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HostCache {
+    pub(super) most: usize,
+    pub(super) used: usize,
+    /// Members that found no room.
+    pub(super) refused: u64,
+}
+
+impl HostCache {
+    /// Takes what a member was stopped with, as far as there is room for its keys and values. Those that are here go on
+    /// before it, and keep their place.
+    pub(super) fn keep(&mut self, mut stored: Stored) -> Stored {
+        if let Some((kv, _)) = &stored.kv {
+            if self.used + kv.positions() > self.most {
+                stored.kv = None;
+                self.refused += 1;
+            } else {
+                self.used += kv.positions();
+            }
+        }
+        stored
+    }
+
+    /// What was kept with a member leaves with it.
+    pub(super) fn release(&mut self, stored: &Stored) {
+        self.used -= stored.kv.as_ref().map_or(0, |(kv, _)| kv.positions());
+    }
+}
+
 /// Where a member is.
 #[derive(Debug)]
 pub(super) enum At {
@@ -117,6 +147,7 @@ impl Open {
         &mut self,
         member: u32,
         generator: usize,
+        cache: &mut HostCache,
         keeps: impl Fn(Version) -> bool,
     ) -> Option<Member> {
         let id = self.id(member);
@@ -128,6 +159,7 @@ impl Open {
         let (trajectory, ticket, kv, pause_at) = match std::mem::replace(&mut seat.at, At::With(generator)) {
             At::Fresh => (Trajectory::new(id, prompt), None, None, None),
             At::Stored(stored) => {
+                cache.release(&stored);
                 let Stored { trajectory, ticket, kv, pause_at } = *stored;
                 // The prompt is one for all members again after a checkpoint.
                 (

@@ -247,6 +247,8 @@ pub struct PlaneSnapshot {
     pub scheduler: FlowScheduler,
     /// The next problem.
     pub prompts: PromptPosition,
+    /// Problems of each source that were drawn and not given to a group.
+    pub drawn: Vec<Vec<GroupKey>>,
     /// Groups that are not complete.
     pub open: Vec<OpenSnapshot>,
     /// Complete groups that stay, by number.

@@ -1,14 +1,14 @@
 //! The plane in a checkpoint, and from one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Plane;
 use super::open::{At, Open, Seat};
 use super::records::{
     BegunMember, Ended, OpenSnapshot, PlaneSnapshot, ReadyGroup, SeatSnapshot, StandingGroup, Stored,
 };
+use super::{Plane, State};
 use crate::actors::token::efforts;
 use crate::env::task::Split;
 use crate::schedule::flow::MemberId;
@@ -67,6 +67,7 @@ impl Plane {
         PlaneSnapshot {
             scheduler,
             prompts: state.prompts.position(),
+            drawn: state.drawn.iter().map(|keys| keys.iter().copied().collect()).collect(),
             open: open.collect(),
             ready: state.ready.iter().map(|(&group, ready)| (group, ready.standing())).collect(),
             batch: batch.map(ReadyGroup::standing).collect(),
@@ -81,6 +82,9 @@ impl Plane {
     pub fn restore(&self, snapshot: PlaneSnapshot, mut tickets: Tickets<'_>) -> Result<(), String> {
         let mut state = self.lock();
         state.tracked = snapshot.tracked;
+        if !snapshot.drawn.is_empty() {
+            state.drawn = snapshot.drawn.into_iter().map(VecDeque::from).collect();
+        }
         for (group, standing) in snapshot.ready {
             let ready = tickets.ready(standing);
             state.ready.insert(group, ready);
@@ -92,13 +96,13 @@ impl Plane {
             let problem = self.task.problem(Split::Train, key.1).map_err(|error| error.to_string())?;
             let asked = efforts::asked(&problem, &self.learner.efforts, &self.tokenizer)
                 .map_err(|error| error.to_string())?;
-            let scheduler = &state.scheduler;
+            let State { scheduler, cache, .. } = &mut *state;
             let seats = (0_u32..).zip(seats).map(|(member, (attempt, seat))| {
                 let at = match seat {
                     SeatSnapshot::Fresh => At::Fresh,
                     SeatSnapshot::Begun(BegunMember { trajectory, kv, pause_at }) => {
                         let ticket = (tickets.live)(&trajectory);
-                        At::Stored(Box::new(Stored { trajectory, ticket, kv, pause_at }))
+                        At::Stored(Box::new(cache.keep(Stored { trajectory, ticket, kv, pause_at })))
                     }
                     SeatSnapshot::Ended(trajectory) => {
                         let ticket = (tickets.buffered)(&trajectory);

@@ -10,6 +10,7 @@ mod chain;
 mod countdown;
 mod expression;
 mod guess_number;
+mod long_tail;
 mod score;
 mod strings;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub use brackets::{Brackets, BracketsOptions};
 pub use chain::{Chain, ChainOptions};
 pub use countdown::{Countdown, CountdownOptions};
 pub use guess_number::{GuessNumber, GuessNumberOptions};
+pub use long_tail::{LongTail, LongTailOptions};
 pub use strings::{StringOptions, StringTask, Transform};
 pub use worked_chain::{WorkedChain, WorkedChainOptions};
 
@@ -87,6 +89,11 @@ pub(super) fn register(registry: &mut TaskRegistry) {
             "guess_number",
             "find a hidden number in several turns, told higher or lower",
             |options, seed| Ok(GuessNumber::new(GuessNumberOptions::read(options)?, seed)),
+        ),
+        entry(
+            "long_tail",
+            "write one letter, in answers of given lengths, some very long",
+            |options, seed| Ok(LongTail::new(LongTailOptions::read(options)?, seed)),
         ),
     ];
     for entry in entries {

@@ -2,49 +2,6 @@
 //! these assumptions, shares within 5 points; the figures stand in `docs/simulation.md`.
 
 use super::*;
-use crate::schedule::systems::SYSTEMS;
-
-fn run(config: &SimulateConfig) -> SimulationReport {
-    simulate(config).unwrap_or_else(|error| panic!("{}: {error}", config.system))
-}
-
-fn schedule(text: &str) -> toml::Table {
-    toml::from_str(text).unwrap()
-}
-
-/// The engine and the pool that most figures are for: 8 engines, 256 answers in flight.
-fn standard(system: &str) -> SimulateConfig {
-    SimulateConfig {
-        system: system.into(),
-        batch: Some(32),
-        group_size: Some(8),
-        updates: 60,
-        warmup: 20,
-        ..SimulateConfig::default()
-    }
-}
-
-fn near(what: &str, found: f64, expected: f64) {
-    println!("{what}: {found:.3}, expected {expected}");
-    assert!((found / expected - 1.0).abs() <= 0.15, "{what} is {found:.3}, not {expected} within 15 %");
-}
-
-fn share(what: &str, found: f64, expected: f64) {
-    println!("{what}: {:.1} %, expected {:.0} %", 100.0 * found, 100.0 * expected);
-    assert!((found - expected).abs() <= 0.05, "{what} is {found:.3}, not {expected} within 5 points");
-}
-
-#[test]
-fn the_same_configuration_gives_the_same_report() {
-    for system in SYSTEMS {
-        let group_size = Some(system.settings().group_size.min(4));
-        let config =
-            SimulateConfig { group_size, batch: Some(4), updates: 6, warmup: 2, ..standard(system.name) };
-        let report = run(&config);
-        assert_eq!(report, run(&config), "{}", system.name);
-        assert!(report.tokens_per_second > 0.0 && report.updates == 4, "{}: {report:?}", system.name);
-    }
-}
 
 #[test]
 fn taking_turns_takes_the_sum_of_both_and_one_step_the_longer() {
@@ -98,7 +55,11 @@ fn april_gains_about_a_quarter_with_a_tail_of_lengths_and_nothing_without() {
     share("april, old tokens", double.old_fraction, 0.44);
     let (_, half_more) = april(0.6, 48);
     near("april, half as many more", half_more.tokens_per_second / sync.tokens_per_second, 1.23);
-    near("april, its lag", half_more.lag_mean / double.lag_mean, 0.5);
+    // What a round leaves over goes on before anything new, so that it waits for one round at most, whatever N'.
+    for (report, submitted) in [(&double, 64), (&half_more, 48)] {
+        println!("april, mean lag with {submitted}: {:.3}", report.lag_mean);
+        assert!(report.lag_mean < 0.5, "{submitted}: {}", report.lag_mean);
+    }
     for submit in [32, 64] {
         let (sync, flat) = april(0.0, submit);
         let gain = flat.tokens_per_second / sync.tokens_per_second;
@@ -167,7 +128,7 @@ fn k3_shortens_a_round_by_its_share_of_answers() {
 
 #[test]
 fn dispatch_by_sample_keeps_a_pool_full_where_prompts_and_batches_do_not() {
-    let pool = |unit: &str, seed: u64, updates: u64| {
+    let pool = |unit: &str, group_size: u32, seed: u64, updates: u64| {
         let text = format!(
             "dispatch = {unit}\nconsume = {{ mask = {{ rule = \"none\" }} }}\n\
              round_end = {{ rule = \"ready\", max_old_fraction = 1.0 }}"
@@ -176,23 +137,31 @@ fn dispatch_by_sample_keeps_a_pool_full_where_prompts_and_batches_do_not() {
         // The bias of the first batches is what this shows.
         let short = schedule("short_drop = { updates = 0, quantile = 0.25 }");
         table["consume"].as_table_mut().unwrap().extend(short);
-        let (batch, warmup) = (Some(16), updates / 3);
-        run(&SimulateConfig { batch, seed, updates, warmup, schedule: table, ..standard("deepseek_v4_1") })
+        run(&SimulateConfig {
+            batch: Some(128 / u64::from(group_size)),
+            group_size: Some(group_size),
+            seed,
+            updates,
+            warmup: updates / 3,
+            schedule: table,
+            ..standard("deepseek_v4_1")
+        })
     };
-    let occupied = |unit: &str| pool(unit, 0, 60);
-    let by_sample = |seed: u64| pool("{ unit = \"sample\" }", seed, 2);
+    let occupied = |unit: &str| pool(unit, 8, 0, 60);
     let sample = occupied("{ unit = \"sample\" }");
     share("by sample, of the pool", sample.live_mean / 512.0, 0.99);
     share("by prompt", occupied("{ unit = \"prompt\" }").live_mean / 512.0, 0.50);
     share("by batch", occupied("{ unit = \"batch\", groups = 16 }").live_mean / 512.0, 0.88);
     near("steady length", sample.mean_length, 4200.0);
-    // One first batch is 16 prompts, too few for a mean.
-    let first: f64 = (0..16).map(|seed| by_sample(seed).first_batch_mean_length / 16.0).sum();
-    println!("first batch's length: {first:.0}, expected 1200");
-    assert!(
-        (0.25..0.45).contains(&(first / sample.mean_length)),
-        "the first batches are of short answers: {first}"
-    );
+    // One first batch is too small for a mean. The estimate, 0.29 of the steady length, lies between whole groups, whose
+    // longest answer must be short, and answers that count one by one.
+    let first = |group_size: u32| -> f64 {
+        let of =
+            |seed: u64| pool("{ unit = \"sample\" }", group_size, seed, 2).first_batch_mean_length / 16.0;
+        (0..16).map(of).sum()
+    };
+    share("first batch's length, of groups", first(8) / sample.mean_length, 0.36);
+    share("first batch's length, of single answers", first(1) / sample.mean_length, 0.24);
 }
 
 #[test]
@@ -262,7 +231,7 @@ fn impala_scales_with_actors_until_the_learner_saturates() {
 
 #[test]
 fn four_thousand_devices_are_planned_in_seconds() {
-    let text = include_str!("../../configs/simulate/four_thousand_devices.toml");
+    let text = include_str!("../../../configs/simulate/four_thousand_devices.toml");
     let planned: SimulateConfig = toml::from_str(text).unwrap();
     let config = SimulateConfig { updates: 12, warmup: 6, ..planned };
     let areal = run(&config);
@@ -272,30 +241,4 @@ fn four_thousand_devices_are_planned_in_seconds() {
         areal.tokens_per_second, sync.tokens_per_second, areal.lag_mean, areal.lag_max
     );
     assert!(areal.tokens_per_second > 1.2 * sync.tokens_per_second);
-}
-
-#[test]
-fn a_wrong_configuration_says_what_to_change() {
-    let error = |change: fn(&mut SimulateConfig)| {
-        let mut config = standard("areal");
-        change(&mut config);
-        simulate(&config).err().map(|error| error.to_string()).unwrap()
-    };
-    for (found, expected) in [
-        (error(|c| c.system = "arael".into()), "unknown system `arael`; there are: sync"),
-        (error(|c| c.schedule = schedule("leed = 3")), "unknown field `leed`"),
-        (
-            error(|c| c.schedule = schedule("admission = { lead = -1 }")),
-            "`schedule.admission.lead`: invalid value: integer `-1`",
-        ),
-        (error(|c| c.schedule = schedule("layout = \"colocated\"")), "`layout`, `round_end.rule`"),
-        (error(|c| c.devices.trainers = 8), "`devices.trainers`: must leave at least one"),
-        (error(|c| c.warmup = 60), "`warmup`: must be fewer"),
-        (error(|c| c.engine.step_seconds = 0.0), "`engine.step_seconds`: must be a positive number"),
-        (error(|c| c.costs.sync_seconds = -1.0), "`costs.sync_seconds`"),
-        (error(|c| c.lengths.median = 0.0), "`lengths.median`"),
-        (error(|c| c.lengths.recorded = Some("/nowhere".into())), "`lengths.recorded`: cannot read /nowhere"),
-    ] {
-        assert!(found.contains(expected), "{found}");
-    }
 }
