@@ -52,12 +52,12 @@ struct Flight {
 }
 
 impl Flight {
-    /// Books the tokens that were sampled since the last look.
-    fn book(&mut self, trajectory: &Trajectory, metrics: &GeneratorMetrics) {
-        let new = trajectory.tokens.len().saturating_sub(self.booked) as u64;
+    /// Books what the ledger does not know of, of a trajectory that has so many tokens by now.
+    fn book(&mut self, tokens: usize, metrics: &GeneratorMetrics) {
+        let new = tokens.saturating_sub(self.booked) as u64;
         self.ticket.step(new);
         metrics.tokens.inc_by(new);
-        self.booked = trajectory.tokens.len();
+        self.booked = tokens;
     }
 }
 
@@ -205,7 +205,7 @@ impl Generator {
         let trajectory = request.trajectory;
         let Some(mut flight) = self.flights.remove(&trajectory.id) else { return };
         // One that has used up its budget left the engine with its last token.
-        flight.book(&trajectory, &self.metrics);
+        flight.book(trajectory.tokens.len(), &self.metrics);
         let kv = kv.map(|kv| (kv, self.engine.version()));
         self.run
             .plane
@@ -280,10 +280,7 @@ impl Generator {
         let (flights, metrics) = (&mut self.flights, &self.metrics);
         for (id, tokens) in self.engine.lengths() {
             if let Some(flight) = flights.get_mut(&id) {
-                let new = tokens.saturating_sub(flight.booked) as u64;
-                flight.ticket.step(new);
-                flight.booked = tokens;
-                metrics.tokens.inc_by(new);
+                flight.book(tokens, metrics);
             }
         }
         let usage = self.engine.usage();

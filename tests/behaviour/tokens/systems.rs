@@ -151,8 +151,8 @@ fn a_serial_run_of_every_preset_repeats_itself_to_the_byte() {
     }
 }
 
-/// Those that generate while they learn and compute interrupted answers anew: a checkpoint keeps no caches of theirs, and
-/// reading the answers again takes steps in which an uninterrupted run went on.
+/// Those that generate while they learn: a checkpoint shifts what their engine reads next, and with it what was sampled by
+/// the time of the next update.
 const STREAMING: [&str; 2] = ["areal", "glm_sao"];
 
 #[test]

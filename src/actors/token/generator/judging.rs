@@ -13,7 +13,7 @@ impl Generator {
     pub(super) fn turn_over(&mut self, finished: Finished) {
         let Finished { trajectory, held } = finished;
         let Some(flight) = self.flights.get_mut(&trajectory.id) else { return };
-        flight.book(&trajectory, &self.metrics);
+        flight.book(trajectory.tokens.len(), &self.metrics);
         flight.held = held;
         let Some(mut conversation) = flight.conversation.take() else { return };
         // Where the task may have something to say, the answer has ended only when it has not.

@@ -47,6 +47,22 @@ fn an_answer_has_its_budget_of_a_round_whatever_interrupts_it() {
     assert_eq!((old.len(), held.len()), (2, 4), "and a new group in the place of the other");
 }
 
+#[test]
+fn an_answer_that_was_lost_before_its_grade_is_sampled_anew_whatever_its_budget() {
+    let plane = scheduled(Arc::new(Single), "", FlowScheduler::new(in_rounds(4)));
+    let mut held = Vec::new();
+    begun(&plane, &mut held);
+    for member in &held[..2] {
+        let trajectory = Trajectory { finish: Some(Finish::Stop), ..member.trajectory.clone() };
+        plane.sampled(&trajectory);
+    }
+    held.clear();
+    plane.lost(0);
+    begun(&plane, &mut held);
+    // The schedule waits for the grades of these two in this round; the others begin anew in the next.
+    assert_eq!(held.iter().map(|member| member.pause_at).collect::<Vec<_>>(), [None, None]);
+}
+
 /// Rounds of one group of two that is complete, of a pool of two groups.
 fn april() -> FlowSettings {
     let text = "batch = 1\ngroup_size = 1\ndispatch = { unit = 'sample' }\n\
