@@ -27,8 +27,9 @@ K3 = ['system="kimi_k3"', 'learner.loss.objective.kind="ppo"']
 SPEED = {
     "sync": ['system="sync"'],
     "april": ['system="april"'],
-    "kimi_k1_5": ['system="kimi_k1_5"', "schedule.round_end.tokens=64"],
+    "kimi_k1_5": ['system="kimi_k1_5"', "schedule.round_end.tokens=32"],
     "kimi_k3": ['system="kimi_k3"'],
+    "areal": ['system="areal"'],
 }
 RESUME = {
     "reprefill": [*K3, 'schedule.resume.mode="reprefill"'],
@@ -45,7 +46,7 @@ BIAS = {
     "none": POOL,
     "short_drop": [*POOL, "schedule.consume.short_drop.updates=5"],
     "two sources": [*POOL, *TWO],
-    "two sources, caps": [*POOL, *TWO, 'schedule.sources=[{ name = "short", cap = 256 }, { name = "long", cap = 256 }]'],
+    "two sources, caps": [*POOL, *TWO, 'schedule.sources=[{ name = "short", cap = 16 }, { name = "long", cap = 16 }]'],
 }
 
 
@@ -113,8 +114,8 @@ def speed(arguments, folder):
     found = rounds_of(SPEED, arguments, folder)
     base = middle(found["sync"], "tokens_per_second")
     t0, t1 = sensitivity([entry for _, entries, _ in found["sync"] for entry in entries])
-    print(f"A decode step takes {1e6 * t0:.0f} us and {1e6 * t1:.2f} us for each sequence: one of 128 as long as "
-          f"{(t0 + 128 * t1) / (t0 + t1):.1f} of 1.\n")
+    print(f"A decode step takes {1e6 * t0:.0f} us and {1e6 * t1:.2f} us for each sequence: one of 8 as long as "
+          f"{(t0 + 8 * t1) / (t0 + t1):.1f} of 1.\n")
     print("| system | trained tokens/s | least and most | to `sync` | s an update | sequences a step | old tokens | lag, mean and greatest |")
     print("|---|---|---|---|---|---|---|---|")
     for name, runs in found.items():
