@@ -1,7 +1,7 @@
 //! What an engine's steps take, for the run's trace.
 //!
-//! A step may decode and compute prompts at once. Its time is divided: decoding takes what it takes on average in steps
-//! that do nothing else, the rest is prefill.
+//! A step may decode and compute prompts at once. Its time is divided: decoding takes what a fit of t₀ + t₁ n to the steps
+//! that do nothing else says, the rest is prefill. A step that decodes nothing still takes t₀.
 
 use std::time::Duration;
 
@@ -31,16 +31,12 @@ impl EngineTrace {
         if prefilled == 0 {
             self.pure.add(sampled, seconds);
         } else {
-            let rows = (sampled + prefilled) as f64;
-            let usual = self.pure.seconds / self.pure.sequences.max(1) as f64;
-            let of_a_sequence = if self.pure.steps > 0 { usual } else { seconds / rows };
-            decoding = seconds.min(of_a_sequence * sampled as f64);
+            let share = seconds * sampled as f64 / (sampled + prefilled) as f64;
+            decoding = usual(&self.pure, sampled).unwrap_or(share).clamp(0.0, seconds);
             self.sums.prefill_tokens += prefilled;
             self.sums.prefill_seconds += seconds - decoding;
         }
-        if sampled > 0 {
-            self.sums.step(sampled, decoding, learner_works);
-        }
+        self.sums.step(sampled, decoding, learner_works);
         self.covered += took;
     }
 
@@ -79,6 +75,14 @@ impl EngineTrace {
     }
 }
 
+/// Seconds of a step that only decodes so many sequences: t₀ + t₁ n by least squares, where there are different n.
+fn usual(pure: &StepSums, sequences: u64) -> Option<f64> {
+    let (steps, all) = (pure.steps as f64, pure.sequences as f64);
+    let spread = steps * pure.squares - all * all;
+    let slope = if spread > 0.0 { (steps * pure.products - all * pure.seconds) / spread } else { 0.0 };
+    (pure.steps > 0).then(|| pure.seconds / steps + slope * (sequences as f64 - all / steps))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,13 +95,16 @@ mod tests {
     fn the_time_of_a_step_that_does_both_is_divided_by_what_decoding_usually_takes() {
         let mut trace = EngineTrace::default();
         let ms = Duration::from_millis;
+        // 200 ms and 50 ms for each sequence.
         trace.step(&usage(0, 0), &usage(4, 0), ms(400), false);
+        trace.step(&usage(4, 0), &usage(6, 0), ms(300), false);
         assert!(trace.take_if_due().is_none(), "less than a second");
-        trace.step(&usage(4, 0), &usage(6, 50), ms(700), true);
+        trace.step(&usage(6, 0), &usage(8, 50), ms(700), true);
+        trace.step(&usage(8, 50), &usage(8, 60), ms(250), true);
         let sums = trace.take_if_due().unwrap();
-        assert_eq!((sums.alone.sequences, sums.beside.sequences, sums.sampled), (4, 2, 6));
-        assert!((sums.beside.seconds - 0.2).abs() < 1e-9 && (sums.prefill_seconds - 0.5).abs() < 1e-9);
-        assert_eq!(sums.prefill_tokens, 50);
+        assert_eq!((sums.alone.sequences, sums.beside.sequences, sums.sampled), (6, 2, 8));
+        assert_eq!((sums.alone.steps, sums.beside.steps, sums.prefill_tokens), (2, 2, 60));
+        assert!((sums.beside.seconds - 0.5).abs() < 1e-9 && (sums.prefill_seconds - 0.45).abs() < 1e-9);
         assert_eq!(trace.take(), EngineStatistics::default());
     }
 }
