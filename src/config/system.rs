@@ -36,6 +36,11 @@ pub(super) fn expand(source: &mut Source) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// The objective that settings of a learner name.
+fn objective(learner: &Table) -> Option<&str> {
+    learner.get("loss")?.get("objective")?.get("kind")?.as_str()
+}
+
 /// What a system chooses, in the sizes that a document gives.
 fn chosen(system: &System, document: &Table) -> Result<Table, String> {
     let learner = document.get("learner");
@@ -52,7 +57,14 @@ fn chosen(system: &System, document: &Table) -> Result<Table, String> {
         let longest = longest.and_then(Value::as_integer).and_then(|longest| u64::try_from(longest).ok());
         *tokens = longest.unwrap_or(GenerateConfig::default().max_new_tokens as u64).div_ceil(4).max(1);
     }
+    let given = learner.and_then(Value::as_table).and_then(objective);
     let mut learner: Table = system.learner.parse().map_err(|error| format!("{}: {error}", system.name))?;
+    if given.is_some_and(|given| objective(&learner) != Some(given)) {
+        // The rest of a system's loss is made for its objective; another one's own defaults hold.
+        for name in ["loss", "refresh_reference"] {
+            learner.remove(name);
+        }
+    }
     learner.insert("prompts".into(), Value::Integer(batch as i64));
     learner.insert("group_size".into(), Value::Integer(group_size as i64));
     let consume = &settings.consume;

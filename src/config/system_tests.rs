@@ -64,6 +64,20 @@ fn what_a_configuration_says_itself_holds_and_the_rest_is_the_systems() {
 }
 
 #[test]
+fn the_loss_of_a_system_is_its_objectives_and_does_not_hold_for_another() {
+    let own = read("system = 'kimi_k1_5'").unwrap().learner;
+    assert_eq!((own.loss.objective.kind(), own.refresh_reference), ("k15", Some(1)));
+    for kind in ["grpo", "ppo"] {
+        let text = format!(
+            "system = 'kimi_k1_5'\nlearner.loss.objective.kind = '{kind}'\nlearner.prompts = 6\nstop.updates = 1"
+        );
+        let config = read(&text).unwrap();
+        assert_eq!((config.learner.loss.objective.kind(), config.learner.refresh_reference), (kind, None));
+        config.check(&TaskRegistry::builtin()).unwrap();
+    }
+}
+
+#[test]
 fn axes_can_be_written_without_a_system() {
     let config = read(
         "[schedule]\nkind = 'axes'\ninterrupt = 'token'\ndispatch = { unit = 'sample' }\n\

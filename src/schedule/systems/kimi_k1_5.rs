@@ -2,7 +2,7 @@
 //!
 //! Rule: in each round an answer writes at most C tokens; unfinished ones pause and go on first in the next. When all
 //! have stopped, complete groups are learned from. Invariants: tokens of a round ≤ C · live; no older token has a
-//! gradient; segments concatenate to the answer.
+//! gradient; segments concatenate to the answer. The reference of the square is the policy with which the round began.
 
 use super::System;
 use crate::schedule::axes::{
@@ -20,7 +20,8 @@ pub(super) const SYSTEM: System = System {
     gamma: 1.0,
     learner: r#"
 advantage = { kind = "mean_baseline" }
-loss = { objective = { kind = "k15" } }
+loss = { objective = { kind = "k15", level = "token" }, aggregation = "group_mean" }
+refresh_reference = 1
 "#,
     reading: "C is a quarter of the longest answer (8192 of 32k); 8 answers a prompt; resuming computes the prefix again; \
               old tokens are masked, with the token form of the loss; the repetition rule",
