@@ -23,13 +23,18 @@ CONFIG = ROOT / "configs/studies/long_tail.toml"
 # Updates that are not counted: rounds are not what they will be.
 FIRST = 10
 
-K3 = ['system="kimi_k3"', 'learner.loss.objective.kind="ppo"']
+# As many answers in flight and as short rounds as give updates of some 8 answers, which is what `sync` has.
+K3 = ['system="kimi_k3"', "learner.prompts=3", "schedule.round_end.lambda=0.66"]
+# Every token that is consumed is learned from.
+K15 = ['system="kimi_k1_5"', "learner.max_token_age=1000000"]
 SPEED = {
-    "sync": ['system="sync"'],
-    "april": ['system="april"'],
-    "kimi_k1_5": ['system="kimi_k1_5"', "schedule.round_end.tokens=32"],
-    "kimi_k3": ['system="kimi_k3"'],
-    "areal": ['system="areal"'],
+    "`sync`": ['system="sync"'],
+    "`april`": ['system="april"'],
+    "`kimi_k1_5`, 32 tokens a round": [*K15, "schedule.round_end.tokens=32", "schedule.admission.pool=12"],
+    "`kimi_k1_5`, 16 tokens a round": [*K15, "schedule.round_end.tokens=16", "schedule.admission.pool=16"],
+    "the same, KV kept": [*K15, "schedule.round_end.tokens=16", "schedule.admission.pool=16", 'schedule.resume.mode="keep_kv"'],
+    "`kimi_k3`": K3,
+    "`areal`": ['system="areal"'],
 }
 RESUME = {
     "reprefill": [*K3, 'schedule.resume.mode="reprefill"'],
@@ -77,6 +82,8 @@ def measured(entries):
     return {
         "tokens_per_second": tokens / seconds,
         "seconds_per_update": seconds / len(counted),
+        "learning_seconds": sum(update["learning_seconds"] for update in counted) / len(counted),
+        "answers": sum(update["answers"] for update in counted) / len(counted),
         "old_fraction": sum(update["old_tokens"] for update in counted) / tokens,
         "lag_mean": sum(update["lag_mean"] * update["tokens"] for update in counted) / tokens,
         "lag_max": max(update["lag_max"] for update in counted),
@@ -100,7 +107,7 @@ def rounds_of(variants, arguments, folder):
     found = {name: [] for name in variants}
     for turn in range(arguments.rounds):
         for name, changes in variants.items():
-            run = folder / f"{name.replace(' ', '_').replace(',', '')}-{turn}"
+            run = folder / f"{''.join(letter for letter in name.replace(' ', '_') if letter not in '`,')}-{turn}"
             found[name].append(train(arguments.binary, [*changes, f"seed={turn + 1}"], run))
             print(f"{name} {turn + 1}/{arguments.rounds}", file=sys.stderr, flush=True)
     return found
@@ -112,17 +119,20 @@ def middle(runs, name):
 
 def speed(arguments, folder):
     found = rounds_of(SPEED, arguments, folder)
-    base = middle(found["sync"], "tokens_per_second")
-    t0, t1 = sensitivity([entry for _, entries, _ in found["sync"] for entry in entries])
+    reference = found["`sync`"]
+    base = middle(reference, "tokens_per_second")
+    t0, t1 = sensitivity([entry for _, entries, _ in reference for entry in entries])
     print(f"A decode step takes {1e6 * t0:.0f} us and {1e6 * t1:.2f} us for each sequence: one of 8 as long as "
           f"{(t0 + 8 * t1) / (t0 + t1):.1f} of 1.\n")
-    print("| system | trained tokens/s | least and most | to `sync` | s an update | sequences a step | old tokens | lag, mean and greatest |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| system | trained tokens/s | least and most | to `sync` | answers an update | s an update | of it learning "
+          "| sequences a step | prefill | old tokens | lag, mean and greatest |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for name, runs in found.items():
         rates = sorted(measured(entries)["tokens_per_second"] for _, entries, _ in runs)
-        print(f"| `{name}` | {middle(runs, 'tokens_per_second'):.0f} | {rates[0]:.0f}, {rates[-1]:.0f} "
-              f"| {middle(runs, 'tokens_per_second') / base:.2f} | {middle(runs, 'seconds_per_update'):.3f} "
-              f"| {middle(runs, 'batch'):.0f} | {100 * middle(runs, 'old_fraction'):.0f} % "
+        print(f"| {name} | {middle(runs, 'tokens_per_second'):.0f} | {rates[0]:.0f}, {rates[-1]:.0f} "
+              f"| {middle(runs, 'tokens_per_second') / base:.2f} | {middle(runs, 'answers'):.1f} "
+              f"| {middle(runs, 'seconds_per_update'):.3f} | {middle(runs, 'learning_seconds'):.3f} "
+              f"| {middle(runs, 'batch'):.1f} | {100 * middle(runs, 'prefill_share'):.0f} % | {100 * middle(runs, 'old_fraction'):.0f} % "
               f"| {middle(runs, 'lag_mean'):.2f}, {middle(runs, 'lag_max'):.0f} |")
 
 

@@ -2,7 +2,7 @@
 //! networks, sizes and work on both sides.
 //!
 //! usage: cargo bench --bench peers -- ROW THREADS SECONDS, or model MODEL ROW THREADS PASSES, or save MODEL
-//! FOLDER, or peak
+//! FOLDER, or peak, or product THREADS
 //!
 //! Prints as JSON the median, the least and the greatest seconds of a pass, the memory held before the first pass and the
 //! greatest held since. A training pass is forward and the gradient of every parameter, from ones for every output; no
@@ -11,6 +11,7 @@
 mod language_model;
 mod networks;
 mod peak;
+mod product;
 mod transformer;
 
 use std::time::{Duration, Instant};
@@ -92,6 +93,11 @@ fn main() -> anyhow::Result<()> {
     if arguments == ["peak"] {
         peak::print();
         return Ok(());
+    }
+    if let [product, threads] = arguments.as_slice()
+        && product == "product"
+    {
+        return product::print(threads.parse()?);
     }
     if let [model, path, row, threads, passes] = arguments.as_slice()
         && model == "model"

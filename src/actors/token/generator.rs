@@ -71,6 +71,8 @@ pub struct Generator {
     metrics: GeneratorMetrics,
     /// Running trajectories that had lost their pages at the last look.
     seen_preempted: u64,
+    /// Whether trajectories still waited for the engine after its last step.
+    waiting: bool,
     /// Steps until the schedule is shown the engine's load again.
     until_load: u32,
     /// What steps take, where the run is traced.
@@ -114,6 +116,7 @@ impl Generator {
             pool,
             flights: BTreeMap::new(),
             seen_preempted: 0,
+            waiting: false,
             until_load: 0,
             trace,
             snapshots,
@@ -217,17 +220,21 @@ impl Generator {
         while let Some(complete) = self.run.plane.take_whole(self.index) {
             self.grade_whole(complete)?;
         }
-        loop {
-            let usage = self.engine.usage();
-            let room = self.run.config.generate.engine.max_running;
-            if usage.waiting > 0 || usage.running >= room {
-                return Ok(());
-            }
-            let Some(members) = self.run.plane.take(self.index) else { return Ok(()) };
+        let usage = self.engine.usage();
+        if self.waiting && usage.waiting > 0 {
+            // For memory, or for their turn to be read: more would only wait behind them.
+            return Ok(());
+        }
+        let most = self.run.config.generate.engine.max_running;
+        let mut room = most.saturating_sub(usage.running + usage.waiting);
+        while room > 0 && self.run.plane.is_short(self.index) {
+            let Some(members) = self.run.plane.take(self.index) else { break };
+            room = room.saturating_sub(members.len());
             // A version may have been published since this step looked, and these let go under it.
             self.take_weights()?;
             members.into_iter().try_for_each(|member| self.begin(member))?;
         }
+        Ok(())
     }
 
     fn begin(&mut self, member: Member) -> Result<(), RoleError> {
@@ -361,6 +368,7 @@ impl Role for Generator {
         let (engine, pool) = (&mut self.engine, &self.pool);
         let finished = with_threads(pool, || engine.step())?;
         let (took, after) = (since.elapsed(), self.engine.usage());
+        self.waiting = after.waiting > 0;
         self.run.generator_busy.add(took);
         let learner_works = self.run.learner_works();
         self.note(|trace| trace.step(&before, &after, took, learner_works));

@@ -287,8 +287,21 @@ impl Plane {
         std::mem::take(&mut self.lock().orders[generator])
     }
 
-    /// Members of one group for a generator, if any wait. With several generators each takes its share of what is
-    /// there.
+    /// Whether a generator has fewer members than come to each when those that wait are shared out too.
+    #[must_use]
+    pub fn is_short(&self, generator: usize) -> bool {
+        let state = self.lock();
+        let mut counts = vec![0_usize; state.orders.len()];
+        for seat in state.open.values().flat_map(|open| &open.seats) {
+            if let At::With(owner) = seat.at {
+                counts[owner] += 1;
+            }
+        }
+        let all = counts.iter().sum::<usize>() + state.runnable.len();
+        counts[generator] < all.div_ceil(counts.len())
+    }
+
+    /// Members of one group for a generator, if any wait.
     #[must_use]
     pub fn take(&self, generator: usize) -> Option<Vec<Member>> {
         let mut state = self.lock();

@@ -25,6 +25,10 @@ const FEW_OUTPUTS: usize = 4;
 /// some sixteenth of the speed of products, so that for few rows its size is what the product costs.
 const READING: usize = 16;
 
+/// How far ahead of their use weights are asked for, bytes. A tile of few rows is done with a weight sooner than memory
+/// gives the next, and one of many sooner than its own loads reach ahead.
+const AHEAD: usize = 8192;
+
 /// Rows whose places are worked out at a time, a multiple of the tallest tile.
 const ROWS_AT_A_TIME: usize = 192;
 
@@ -272,23 +276,28 @@ impl<T: Element> Finish<'_, T> {
 }
 
 /// Rows of the next tile when so many are left: the sums of the tallest fill the registers but for a panel's weights
-/// and one input. `narrow`: one register holds all outputs.
+/// and one input, and what is left is spread over tiles of about one height. `narrow`: one register holds all outputs.
 #[inline(always)]
 fn tile_height<S: Simd>(left: usize, narrow: bool) -> usize {
     let tallest = match (S::REGISTER_COUNT >= 32, narrow) {
-        (true, true) => [24, 12, 8],
-        (true, false) => [12, 8, 4],
-        (false, _) => [6, 4, 4],
+        (true, true) if left >= 24 => return 24,
+        (true, _) => 12,
+        (false, _) => 6,
     };
-    for tall in tallest {
-        if tall <= left {
-            return tall;
-        }
+    left.div_ceil(left.div_ceil(tallest))
+}
+
+/// Asks for what is at an address, which need not be one of a value.
+#[inline(always)]
+fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it neither reads nor faults.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
     }
-    match left {
-        4.. => 4,
-        _ => left.min(2),
-    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 /// A few rows against one panel.
@@ -313,9 +322,15 @@ impl<S: Simd, T: Element> Tile<'_, S, T> {
             24 if S::REGISTER_COUNT >= 32 => self.run::<24, 1>(),
             // Taller than the registers of narrow processors allow; never chosen there.
             12 if S::REGISTER_COUNT >= 32 => self.run_wide::<12>(),
+            11 if S::REGISTER_COUNT >= 32 => self.run_wide::<11>(),
+            10 if S::REGISTER_COUNT >= 32 => self.run_wide::<10>(),
+            9 if S::REGISTER_COUNT >= 32 => self.run_wide::<9>(),
             8 if S::REGISTER_COUNT >= 32 => self.run_wide::<8>(),
-            6 if S::REGISTER_COUNT < 32 => self.run_wide::<6>(),
+            7 if S::REGISTER_COUNT >= 32 => self.run_wide::<7>(),
+            6 => self.run_wide::<6>(),
+            5 => self.run_wide::<5>(),
             4 => self.run_wide::<4>(),
+            3 => self.run_wide::<3>(),
             2 => self.run_wide::<2>(),
             _ => self.run_wide::<1>(),
         }
@@ -342,6 +357,7 @@ impl<S: Simd, T: Element> Tile<'_, S, T> {
                 let mut registers = [Lanes::splat(simd, T::zero()); REGISTERS];
                 for (j, register) in registers.iter_mut().enumerate() {
                     *register = Lanes::load(simd, &weight[j * width..][..width]);
+                    prefetch(weight.as_ptr().wrapping_add(j * width).wrapping_byte_add(AHEAD));
                 }
                 for (run, sums) in runs.iter().zip(&mut sums) {
                     // SAFETY: `Patches::run` gives `grid().run` values, and k is below that. Checked access would

@@ -14,6 +14,7 @@ mod rewards;
 mod steps;
 mod systems;
 mod teachers;
+mod together;
 mod trained;
 
 use std::path::Path;

@@ -208,7 +208,7 @@ fn no_round_of_an_answer_has_more_tokens_than_its_budget_over_any_number_of_inte
             "faults=[{ kind = \"panic\", at = 31 }]",
             "supervision={ restarts = 1000, backoff_seconds = 0.001 }",
         ];
-        for (updates, resume) in [("stop.updates=4", false), ("stop.updates=9", true)] {
+        for (updates, resume) in [("stop.updates=4", false), ("stop.updates=16", true)] {
             let changes = [&changes[..], &[updates]].concat();
             complete(preset("kimi_k1_5", &changes), dir.path(), serial, resume);
         }

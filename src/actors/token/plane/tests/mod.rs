@@ -179,3 +179,21 @@ fn begun(plane: &Plane, hold: &mut Vec<Member>) -> Vec<u32> {
     }
     indices
 }
+
+#[test]
+fn generators_are_short_until_each_has_its_share_of_what_is_in_flight() {
+    let settings = FlowSettings { batch: 5, ..sync() };
+    let plane = scheduled(Arc::new(Single), "", FlowScheduler::new(settings));
+    // Ten members, so five each, of groups of two.
+    let mut taken = [0, 0];
+    for generator in [0, 1] {
+        while let Some(members) = plane.is_short(generator).then(|| plane.take(generator)).flatten() {
+            taken[generator] += members.len();
+        }
+    }
+    assert_eq!(taken, [6, 4]);
+    assert!(plane.take(0).is_none() && !plane.is_short(0));
+    // What the other has lost is shared out anew.
+    plane.lost(1);
+    assert!(plane.is_short(1) && !plane.is_short(0));
+}
