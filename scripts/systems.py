@@ -11,7 +11,8 @@ run's own books (metrics.jsonl, one line for each update, and summary.json); a r
 numbers.
 
 The synchronous schedule of a preset's own model is its baseline: `sync` for the dense model, `sync_experts` and
-`sync_mixture` for those with experts, which are the presets of deepseek_v4_1 and mimo_v2_6 with `system = "sync"`.
+`sync_mixture` for those with experts, which are the presets of deepseek_v4_1 and mimo_v2_6 with `system = "sync"`, the
+latter without its quotas.
 """
 
 import argparse
@@ -42,7 +43,7 @@ RUNS = {
     "sync_experts": ("deepseek_v4_1", ['system="sync"'], "experts"),
     "deepseek_v4_1": ("deepseek_v4_1", [], "experts"),
     "glm_sao": ("glm_sao", [], "experts"),
-    "sync_mixture": ("mimo_v2_6", ['system="sync"'], "mixture"),
+    "sync_mixture": ("mimo_v2_6", ['system="sync"', "schedule.sources=[]"], "mixture"),
     "mimo_v2_6": ("mimo_v2_6", [], "mixture"),
 }
 # Mean reward of an evaluation that every system has to reach, by model.
@@ -111,6 +112,13 @@ def whole_batches(books):
             return f"update {line['update']} took {line['groups']} groups and {line['answers']} answers"
 
 
+def quotas(books):
+    wanted = {source["name"]: source["quota"] for source in books.config["schedule"]["sources"]}
+    for line in books.updates:
+        if line["sources"] != wanted:
+            return f"update {line['update']} took {line['sources']} groups, and the quotas are {wanted}"
+
+
 def nothing_thrown_away(books):
     other = {reason: count for reason, count in books.dropped().items() if reason != "shutdown"}
     return f"dropped: {other}" if other else None
@@ -130,7 +138,7 @@ INVARIANTS = {
     "areal": [lag_at_most(8), whole_batches],
     "deepseek_v4_1": [none_learned_older(4), within_pool, whole_batches],
     "glm_sao": [lag_at_most(8), within_pool, whole_batches],
-    "mimo_v2_6": [lag_at_most(4), within_pool, whole_batches],
+    "mimo_v2_6": [lag_at_most(4), within_pool, whole_batches, quotas],
     "kimi_k3": [within_pool],
 }
 

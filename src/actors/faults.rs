@@ -26,6 +26,14 @@ pub enum FaultKind {
     NanGradient,
     /// An update takes `seconds` longer.
     SlowUpdate,
+    /// The process is killed (SIGKILL) while it generates: before a step of a generator, or in an unroll.
+    KillGenerating,
+    /// The process is killed with a batch in hand, before it learns from it.
+    KillBeforeUpdate,
+    /// The process is killed after an update was published, before anything is told of it or saved.
+    KillAfterUpdate,
+    /// The process is killed while it saves a checkpoint: the files are written, and it does not have its name yet.
+    KillSaving,
 }
 
 /// One fault.
@@ -34,13 +42,13 @@ pub enum FaultKind {
 pub struct Fault {
     /// What goes wrong.
     pub kind: FaultKind,
-    /// Rollout actor concerned (the first is 0).
+    /// Rollout actor or generator concerned (the first is 0).
     #[serde(default)]
     pub actor: u32,
-    /// When: the actor's n-th unroll since the process began, its restarts included, or the run's n-th update (the
-    /// first is 1).
+    /// When: the rollout actor's n-th unroll or the generator's n-th step since the process began, restarts included; or
+    /// the run's n-th update (the first is 1), or the checkpoint that follows it.
     pub at: u64,
-    /// Again after every so many unrolls or updates; only once by default.
+    /// Again after every so many unrolls, steps or updates; only once by default.
     #[serde(default)]
     pub every: Option<u64>,
     /// Length of a delay, seconds.
@@ -49,7 +57,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Whether it strikes at the n-th unroll or update.
+    /// Whether it strikes at the n-th unroll, step or update.
     #[must_use]
     pub fn strikes(&self, n: u64) -> bool {
         match self.every {
@@ -66,6 +74,30 @@ impl Fault {
     }
 }
 
+/// The fault of this kind that strikes at the n-th update.
+#[must_use]
+pub fn struck(faults: &[Fault], kind: FaultKind, n: u64) -> Option<&Fault> {
+    faults.iter().find(|fault| fault.kind == kind && fault.strikes(n))
+}
+
+/// Kills the process if a fault of this kind strikes at the n-th update.
+pub fn kill_if_struck(faults: &[Fault], kind: FaultKind, n: u64) {
+    if let Some(fault) = struck(faults, kind, n) {
+        kill_process(fault);
+    }
+}
+
+/// Ends the process as `kill -9` does: nothing is flushed, saved or cleaned up.
+pub(super) fn kill_process(fault: &Fault) -> ! {
+    eprintln!("the process kills itself, as one of `faults` says (at = {})", fault.at);
+    #[cfg(unix)]
+    // SAFETY: a signal to the own process touches no memory.
+    unsafe {
+        libc::kill(libc::getpid(), libc::SIGKILL);
+    }
+    std::process::abort()
+}
+
 /// The faults of one rollout actor; shared by all its lives, so that "the n-th unroll" means the process's.
 #[derive(Debug, Default)]
 pub struct ActorFaults {
@@ -79,7 +111,10 @@ impl ActorFaults {
     #[must_use]
     pub fn of_actor(all: &[Fault], actor: u32) -> Self {
         let concerns = |fault: &&Fault| {
-            let kind = matches!(fault.kind, FaultKind::Panic | FaultKind::Delay | FaultKind::NanReward);
+            let kind = matches!(
+                fault.kind,
+                FaultKind::Panic | FaultKind::Delay | FaultKind::NanReward | FaultKind::KillGenerating
+            );
             kind && fault.actor == actor
         };
         Self { faults: all.iter().filter(concerns).cloned().collect(), ..Self::default() }
@@ -124,6 +159,7 @@ impl Environment for Faulty {
             Some(Fault { kind: FaultKind::Panic, at, .. }) => panic!("injected fault (at = {at})"),
             Some(fault @ Fault { kind: FaultKind::Delay, .. }) => std::thread::sleep(fault.delay()),
             Some(Fault { kind: FaultKind::NanReward, .. }) => step.reward = f32::NAN,
+            Some(fault @ Fault { kind: FaultKind::KillGenerating, .. }) => kill_process(fault),
             _ => {}
         }
         Ok(step)

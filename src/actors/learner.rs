@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::checkpoint::{RUN_STATE, RunState, files};
 use super::evaluator::Evaluator;
-use super::faults::FaultKind;
+use super::faults::{Fault, FaultKind, kill_if_struck, struck};
 use super::journal::Journal;
 use super::lane::Experience;
 use super::parameter_bus::Published;
@@ -171,9 +171,12 @@ impl LearnerRole {
 
     /// Whether a fault of this kind strikes at the update in hand.
     fn fault(&self, kind: FaultKind) -> Option<Duration> {
-        let attempt = self.journal.attempts;
-        let faults = &self.run.config.faults;
-        faults.iter().find(|fault| fault.kind == kind && fault.strikes(attempt)).map(super::Fault::delay)
+        struck(&self.run.config.faults, kind, self.journal.attempts).map(Fault::delay)
+    }
+
+    /// Kills the process if a fault of this kind strikes at the update in hand.
+    fn kill_if(&self, kind: FaultKind) {
+        kill_if_struck(&self.run.config.faults, kind, self.journal.attempts);
     }
 
     /// Learns from the complete batch.
@@ -182,6 +185,7 @@ impl LearnerRole {
         // What a checkpoint took out of the queue still waits like the rest of it.
         self.record.queue_depth = Some((self.carried.len() + self.run.queue_depth()) as f64);
         self.journal.attempts += 1;
+        self.kill_if(FaultKind::KillBeforeUpdate);
         if let Some(delay) = self.fault(FaultKind::SlowUpdate) {
             std::thread::sleep(delay);
         }
@@ -217,6 +221,7 @@ impl LearnerRole {
         }
         self.run.learner_busy.add(since.elapsed());
         self.record.update_seconds += since.elapsed().as_secs_f64();
+        self.kill_if(FaultKind::KillAfterUpdate);
         Ok(())
     }
 
@@ -393,7 +398,9 @@ impl Learning for LearnerRole {
             (files::OPTIMIZER, tensors(&optimizer)?),
         ];
         let best = self.run.config.checkpoint.best && self.journal.returns.is_best();
-        self.store.save(version.0, &contents, best).map_err(|e| failed(&e))?;
+        let written = self.store.write(version.0, &contents, best).map_err(|e| failed(&e))?;
+        self.kill_if(FaultKind::KillSaving);
+        written.put_in_place().map_err(|e| failed(&e))?;
         self.last_checkpoint = (version, Instant::now());
         Ok(())
     }

@@ -14,6 +14,7 @@ mod tensors;
 pub use atomic::write_atomically;
 pub use checkpoint::{
     CheckpointConfig, CheckpointPolicy, CheckpointReader, CheckpointStore, Loaded, Search, TornCheckpoint,
+    WrittenCheckpoint,
 };
 pub use envelope::{FORMAT_VERSION, HEADER_LENGTH, Kind, decode, encode, payload_length};
 pub use error::CodecError;

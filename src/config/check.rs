@@ -1,6 +1,7 @@
 //! Checks that concern more than one field, or a field and the environment.
 
 use super::{Config, InferenceMode};
+use crate::actors::Fault;
 use crate::env::{ActionSpace, EnvSpec, Registry};
 use crate::learner::ObjectiveConfig;
 use crate::learner::advantage::AdvantageError;
@@ -56,15 +57,7 @@ impl Config {
                 "central inference needs a device",
             ));
         }
-        for fault in &self.faults {
-            if fault.at == 0 || fault.every == Some(0) {
-                return Err(refuse(&["faults.at", "faults.every"], "unrolls and updates are counted from 1"));
-            }
-            if fault.actor as usize >= self.rollout.actors {
-                return Err(refuse(&["faults.actor", "rollout.actors"], "there is no such actor"));
-            }
-        }
-        Ok(())
+        check_faults(&self.faults, "rollout.actors", self.rollout.actors)
     }
 
     /// Refuses a network that does not fit the environment's observations.
@@ -136,7 +129,6 @@ impl Config {
             ("supervision.backoff_seconds", supervision.backoff_seconds),
             ("supervision.max_backoff_seconds", supervision.max_backoff_seconds),
             ("inference.max_wait_milliseconds", self.inference.max_wait_milliseconds / 1e3),
-            ("faults.seconds", self.faults.iter().map(|fault| fault.seconds).fold(0.0, f64::max)),
         ];
         if let Some((field, _)) = long.iter().find(|(_, seconds)| *seconds > 1e9) {
             return Err(refuse(&[field], "must be at most a billion seconds"));
@@ -201,6 +193,26 @@ impl Config {
             }
         }
     }
+}
+
+/// Refuses deliberate faults that would never strike; `actors` is how many the setting `of` makes.
+pub(super) fn check_faults(faults: &[Fault], of: &str, actors: usize) -> Result<(), Contradiction> {
+    for fault in faults {
+        if fault.at == 0 || fault.every == Some(0) {
+            return Err(refuse(
+                &["faults.at", "faults.every"],
+                "unrolls, steps and updates are counted from 1",
+            ));
+        }
+        if fault.actor as usize >= actors {
+            return Err(refuse(&["faults.actor", of], "there is no such actor"));
+        }
+        // More seconds than this overflow a duration.
+        if fault.seconds > 1e9 {
+            return Err(refuse(&["faults.seconds"], "must be at most a billion seconds"));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn refuse(fields: &[&str], why: impl Into<String>) -> Contradiction {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::check::{Contradiction, refuse};
+use super::check::{Contradiction, check_faults, refuse};
 use super::{Precision, TokenConfig};
 use crate::actors::TrainError;
 use crate::actors::token::{LanguageModel, Rewarded};
@@ -80,6 +80,7 @@ impl TokenConfig {
                 "there must be at least one device, or nothing is generated",
             ));
         }
+        check_faults(&self.faults, "devices.generation", self.devices.generation.len())?;
         self.check_precision()?;
         self.check_learner()?;
         self.check_schedule()

@@ -3,6 +3,9 @@
 //! Each field has one rule: *last* (the latest value), *sum*, *mean* over the records that have a value, *least* and
 //! *greatest*. Non-finite numbers count as absent.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::lag::LagHistogram;
 use crate::trajectory::TokenFates;
 
@@ -56,6 +59,15 @@ impl<'a, R> Merge<'a, R> {
     /// The sum of counts.
     pub fn count(&self, field: fn(&R) -> u64) -> u64 {
         self.0.iter().map(field).sum()
+    }
+
+    /// The sums of counts by name.
+    pub fn counts(&self, field: fn(&R) -> &BTreeMap<Arc<str>, u64>) -> BTreeMap<Arc<str>, u64> {
+        let mut sums = BTreeMap::new();
+        for (name, count) in self.0.iter().flat_map(field) {
+            *sums.entry(Arc::clone(name)).or_default() += count;
+        }
+        sums
     }
 
     /// Tokens by what became of them in all records.

@@ -5,6 +5,9 @@
 
 mod as_record;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::lag::{LagHistogram, count_lag};
@@ -33,6 +36,8 @@ pub struct TokenRecord {
     pub passes: Option<f64>,
     /// Groups consumed (sum).
     pub groups: u64,
+    /// Of these, those of each source of problems that has any (sum).
+    pub sources: BTreeMap<Arc<str>, u64>,
     /// Mean reward of the trajectories that were sampled for the consumed groups (mean, weighted by trajectories).
     pub reward_mean: Option<f64>,
     /// Standard deviation of the rewards of one batch (mean, weighted by trajectories).

@@ -68,6 +68,17 @@ fn a_warm_up_update_shows_its_loss_and_no_reward() {
 }
 
 #[test]
+fn groups_of_each_source_add_up_over_updates_and_stand_in_a_line_by_name() {
+    let of = |sources: &[(&str, u64)]| TokenRecord {
+        sources: sources.iter().map(|&(name, groups)| (name.into(), groups)).collect(),
+        ..Default::default()
+    };
+    let merged = TokenRecord::merge(&[of(&[("short", 2), ("long", 1)]), of(&[]), of(&[("short", 3)])]);
+    let json = MetricsLine { record: merged.unwrap(), merged_updates: 3, per_second: None }.to_json();
+    assert!(json.contains(r#""sources":{"long":1,"short":5}"#), "{json}");
+}
+
+#[test]
 fn fates_of_tokens_add_up_over_updates_and_stand_in_a_line_by_name() {
     let of = |fates: &[(TokenFate, u64)], ratio_min, groups, alike| {
         let mut record = TokenRecord {

@@ -22,8 +22,9 @@ pub(super) struct EngineTrace {
 }
 
 impl EngineTrace {
-    /// A step took so long; `before` and `after` are the engine's totals around it.
-    pub(super) fn step(&mut self, before: &Usage, after: &Usage, took: Duration, learner_works: bool) {
+    /// A step took so long; `before` and `after` are the engine's totals around it, and `beside` says whether the
+    /// learner worked meanwhile.
+    pub(super) fn step(&mut self, before: &Usage, after: &Usage, took: Duration, beside: bool) {
         let sampled = after.sampled_tokens - before.sampled_tokens;
         let prefilled = after.prefilled_tokens - before.prefilled_tokens;
         let seconds = took.as_secs_f64();
@@ -36,7 +37,7 @@ impl EngineTrace {
             self.sums.prefill_tokens += prefilled;
             self.sums.prefill_seconds += seconds - decoding;
         }
-        self.sums.step(sampled, decoding, learner_works);
+        self.sums.step(sampled, decoding, beside);
         self.covered += took;
     }
 

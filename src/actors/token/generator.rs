@@ -363,15 +363,15 @@ impl Role for Generator {
             self.note(|trace| trace.idle(since.elapsed()));
             return Ok(Turn::Waiting);
         }
-        let (since, before) = (Instant::now(), self.engine.usage());
-        self.run.faults.engine_step(self.index as u32);
+        let (since, before, turns) = (Instant::now(), self.engine.usage(), self.run.learner_turns());
+        self.run.faults.engine_step(self.index);
         let (engine, pool) = (&mut self.engine, &self.pool);
         let finished = with_threads(pool, || engine.step())?;
         let (took, after) = (since.elapsed(), self.engine.usage());
         self.waiting = after.waiting > 0;
         self.run.generator_busy.add(took);
-        let learner_works = self.run.learner_works();
-        self.note(|trace| trace.step(&before, &after, took, learner_works));
+        let beside = self.run.learner_worked_since(turns);
+        self.note(|trace| trace.step(&before, &after, took, beside));
         self.book();
         finished.into_iter().for_each(|finished| self.turn_over(finished));
         let exhausted = self.engine.take_paused(self.run.stores_kv());

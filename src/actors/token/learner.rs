@@ -20,7 +20,7 @@ use super::demonstrations::Demonstrations;
 use super::journal::TokenJournal;
 use super::plane::ReadyGroup;
 use super::run::TokenRun;
-use crate::actors::faults::{Fault, FaultKind};
+use crate::actors::faults::{Fault, FaultKind, kill_if_struck, struck};
 use crate::actors::interrupt::Interrupt;
 use crate::actors::parameter_bus::Published;
 use crate::actors::recorder::Recorder;
@@ -216,6 +216,7 @@ impl TokenLearnerRole {
         if keep > 0 {
             self.versions.push_front(Arc::clone(&latest));
         }
+        self.run.set_learner_works(false);
         self.run.plane.published(latest);
         Ok(())
     }
@@ -261,16 +262,21 @@ impl TokenLearnerRole {
 
     /// Whether a fault of this kind strikes at the update in hand.
     fn fault(&self, kind: FaultKind) -> Option<Duration> {
-        let attempt = self.journal.attempts;
-        let faults = &self.run.config.faults;
-        faults.iter().find(|fault| fault.kind == kind && fault.strikes(attempt)).map(Fault::delay)
+        struck(&self.run.config.faults, kind, self.journal.attempts).map(Fault::delay)
+    }
+
+    /// Kills the process if a fault of this kind strikes at the update in hand.
+    fn kill_if(&self, kind: FaultKind) {
+        kill_if_struck(&self.run.config.faults, kind, self.journal.attempts);
     }
 
     /// Learns from the complete batch.
     fn update(&mut self) -> Result<(), RoleError> {
         let since = Instant::now();
+        self.run.set_learner_works(true);
         self.record.queue_depth = Some(self.run.plane.ready_groups() as f64);
         self.journal.attempts += 1;
+        self.kill_if(FaultKind::KillBeforeUpdate);
         if let Some(delay) = self.fault(FaultKind::SlowUpdate) {
             std::thread::sleep(delay);
         }
@@ -283,9 +289,7 @@ impl TokenLearnerRole {
         let interrupt = self.interrupt.clone();
         let abandon = || interrupt.signal().is_some();
         self.learner.set_pass_rates(self.run.plane.pass_rates());
-        self.run.set_learner_works(true);
         let outcome = self.learner.update(&groups, rates, poison, &abandon);
-        self.run.set_learner_works(false);
         self.record.learning_rate = Some(rates.policy);
         let mut passes = None;
         match outcome {
@@ -321,6 +325,7 @@ impl TokenLearnerRole {
             }
             Ok(TokenOutcome::Abandoned) => {
                 // Nothing has changed; the batch is in the checkpoint that follows.
+                self.run.set_learner_works(false);
                 self.batch = Some(batch);
                 self.journal.attempts -= 1;
                 return Ok(());
@@ -334,11 +339,13 @@ impl TokenLearnerRole {
         self.run.learner_busy.add(took);
         self.record.update_seconds += took.as_secs_f64();
         self.balance(answers, took, passes);
+        self.kill_if(FaultKind::KillAfterUpdate);
         Ok(())
     }
 
     fn drop_batch(&mut self, batch: Vec<ReadyGroup>) {
         batch.into_iter().for_each(|ready| ready.discard(DropReason::NonFinite));
+        self.run.set_learner_works(false);
         self.run.plane.skipped();
     }
 

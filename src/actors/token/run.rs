@@ -1,7 +1,7 @@
 //! What all actors of a token run share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::faults::TokenFaults;
@@ -52,8 +52,8 @@ pub struct TokenRun {
     pub generator_busy: Stopwatch,
     incidents: Incidents,
     figures: Mutex<TokenFigures>,
-    /// Whether an update is being computed.
-    updating: AtomicBool,
+    /// How often the learner took up a batch or was done with it: odd while it works.
+    learner_turns: AtomicU64,
     /// What each generator samples with: kept so that a version that was published anew is recognised.
     current: Mutex<Vec<Option<Arc<Published>>>>,
 }
@@ -107,8 +107,8 @@ impl TokenRun {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: TokenRunParts) -> Self {
-        let faults = TokenFaults::new(&parts.config.faults);
         let generators = parts.plane.generators();
+        let faults = TokenFaults::new(&parts.config.faults, generators);
         Self {
             config: parts.config,
             task: parts.task,
@@ -126,7 +126,7 @@ impl TokenRun {
             generator_busy: Stopwatch::default(),
             incidents: Incidents::default(),
             figures: Mutex::default(),
-            updating: AtomicBool::new(false),
+            learner_turns: AtomicU64::new(0),
             current: Mutex::new(vec![None; generators]),
         }
     }
@@ -178,15 +178,25 @@ impl TokenRun {
         current[generator].as_ref().is_some_and(|current| Arc::ptr_eq(current, published))
     }
 
-    /// Whether an update is being computed just now.
+    /// How often the learner took up a batch or was done with it so far; for [`Self::learner_worked_since`].
     #[must_use]
-    pub fn learner_works(&self) -> bool {
-        self.updating.load(Ordering::Relaxed)
+    pub fn learner_turns(&self) -> u64 {
+        self.learner_turns.load(Ordering::Acquire)
     }
 
-    /// Says whether an update is being computed.
+    /// Whether the learner had a batch at any time since `turns` was asked for: from taking it until what came of it
+    /// is published.
+    #[must_use]
+    pub fn learner_worked_since(&self, turns: u64) -> bool {
+        !turns.is_multiple_of(2) || self.learner_turns() != turns
+    }
+
+    /// The learner takes up its batch, or is done with it. Only its own thread says so.
     pub fn set_learner_works(&self, works: bool) {
-        self.updating.store(works, Ordering::Relaxed);
+        let turns = self.learner_turns();
+        if turns.is_multiple_of(2) == works {
+            self.learner_turns.store(turns + 1, Ordering::Release);
+        }
     }
 
     /// Notes what a generator samples with.

@@ -19,7 +19,7 @@ mod store;
 
 pub use config::CheckpointConfig;
 pub use reader::{CheckpointReader, Loaded, Search, TornCheckpoint};
-pub use store::{CheckpointPolicy, CheckpointStore};
+pub use store::{CheckpointPolicy, CheckpointStore, WrittenCheckpoint};
 
 /// Digits of an update in a folder's name: at a thousand updates a second they last for thirty years.
 const DIGITS: usize = 12;

@@ -21,6 +21,18 @@ pub struct CheckpointPolicy {
     pub keep: usize,
 }
 
+/// A checkpoint whose files are written and durable, and that does not have its name yet: until it has, a reader finds
+/// what was there before. One that is dropped so is removed when the folder is opened or written to again.
+#[derive(Debug)]
+#[must_use = "a checkpoint without its name does not exist"]
+pub struct WrittenCheckpoint<'a> {
+    store: &'a CheckpointStore,
+    update: u64,
+    temporary: PathBuf,
+    /// Damaged checkpoints that this one takes the place of.
+    abandoned: Vec<u64>,
+}
+
 /// A folder of checkpoints, open for writing.
 #[derive(Debug)]
 pub struct CheckpointStore {
@@ -68,6 +80,19 @@ impl CheckpointStore {
         files: &[(N, B)],
         is_best: bool,
     ) -> Result<PathBuf, CodecError> {
+        self.write(update, files, is_best)?.put_in_place()
+    }
+
+    /// The first half of [`Self::save`]: all that takes long.
+    ///
+    /// # Errors
+    /// As for [`Self::save`].
+    pub fn write<N: AsRef<str>, B: AsRef<[u8]>>(
+        &self,
+        update: u64,
+        files: &[(N, B)],
+        is_best: bool,
+    ) -> Result<WrittenCheckpoint<'_>, CodecError> {
         let impossible = |why| CodecError::Checkpoint { update, why };
         let files: Vec<(&str, &[u8])> =
             files.iter().map(|(name, contents)| (name.as_ref(), contents.as_ref())).collect();
@@ -79,22 +104,12 @@ impl CheckpointStore {
         }
         let abandoned = self.abandoned(update)?;
 
-        let path = self.reader.path(update);
         let best = is_best || self.reader.manifest(update).is_ok_and(|replaced| replaced.best);
         let temporary = self.work(SAVING, update);
         delete(&temporary)?;
-        let saved = write_folder(&temporary, &Manifest::new(update, best, files.iter().copied()), &files)
-            .and_then(|()| self.put_in_place(&temporary, update));
-        if saved.is_err() {
-            // The failure to report is the first one; a leftover is removed at the next chance.
-            let _ = delete(&temporary);
-        }
-        saved?;
-        for update in abandoned {
-            self.remove(update)?;
-        }
-        self.prune()?;
-        Ok(path)
+        let manifest = Manifest::new(update, best, files.iter().copied());
+        or_delete(&temporary, write_folder(&temporary, &manifest, &files))?;
+        Ok(WrittenCheckpoint { store: self, update, temporary, abandoned })
     }
 
     /// The newest checkpoint that is whole; see [`CheckpointReader::latest_valid`].
@@ -160,6 +175,31 @@ impl CheckpointStore {
     fn work(&self, prefix: &str, update: u64) -> PathBuf {
         self.reader.folder().join(format!("{prefix}{}", folder_name(update)))
     }
+}
+
+impl WrittenCheckpoint<'_> {
+    /// The second half of [`CheckpointStore::save`]: gives it its name and prunes old ones; returns its folder.
+    ///
+    /// # Errors
+    /// As for [`CheckpointStore::save`].
+    pub fn put_in_place(self) -> Result<PathBuf, CodecError> {
+        let Self { store, update, temporary, abandoned } = self;
+        or_delete(&temporary, store.put_in_place(&temporary, update))?;
+        for update in abandoned {
+            store.remove(update)?;
+        }
+        store.prune()?;
+        Ok(store.reader.path(update))
+    }
+}
+
+/// What was to be done, or else the folder is deleted.
+fn or_delete(temporary: &Path, done: Result<(), CodecError>) -> Result<(), CodecError> {
+    if done.is_err() {
+        // The failure to report is the first one; a leftover is removed at the next chance.
+        let _ = delete(temporary);
+    }
+    done
 }
 
 /// Writes and flushes the files, then the manifest that vouches for them, then the folder's own list of names.

@@ -44,9 +44,10 @@ impl StepSums {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineStatistics {
-    /// Decode steps while the learner did not work.
+    /// Decode steps while the learner had no batch.
     pub alone: StepSums,
-    /// Decode steps beside a learner at work, with which they may share cores.
+    /// Decode steps while the learner had a batch, from taking it until what came of it is published: for a part of the
+    /// step at least. Both may share cores then. None where generation and learning take turns.
     pub beside: StepSums,
     /// Tokens whose state was computed outside of decode steps: prompts, and prefixes of answers that went on.
     pub prefill_tokens: u64,
@@ -68,8 +69,8 @@ pub struct EngineStatistics {
 
 impl EngineStatistics {
     /// Counts a decode step that gave each of so many sequences a token.
-    pub fn step(&mut self, sequences: u64, seconds: f64, learner_works: bool) {
-        let sums = if learner_works { &mut self.beside } else { &mut self.alone };
+    pub fn step(&mut self, sequences: u64, seconds: f64, beside: bool) {
+        let sums = if beside { &mut self.beside } else { &mut self.alone };
         sums.add(sequences, seconds);
         self.sampled += sequences;
     }

@@ -120,6 +120,7 @@ pub struct TokenMetrics {
     instruments: Registrar,
     generation: Generation,
     trajectories: IntCounterVec,
+    consumed_groups: IntCounterVec,
     sources: LabelSet,
     /// Lengths of graded responses, in tokens.
     pub response_length: Histogram,
@@ -280,6 +281,11 @@ impl TokenMetrics {
                 "Trajectories graded, from the first 32 sources by name, from all others as `other`.",
                 &["source"],
             ),
+            consumed_groups: r.counters(
+                "consumed_groups_total",
+                "Groups learned from, of the first 32 sources by name, of all others as `other`.",
+                &["source"],
+            ),
             sources: LabelSet::default(),
             response_length: r.histogram(
                 "response_length_tokens",
@@ -386,6 +392,9 @@ impl TokenMetrics {
     pub fn record_update(&self, record: &TokenRecord) {
         self.learner.record(record);
         self.learning.record(record);
+        for (source, groups) in &record.sources {
+            self.consumed_groups.with_label_values(&[self.sources.label(source)]).inc_by(*groups);
+        }
         self.zero_variance_groups.inc_by(record.zero_variance_groups);
         self.rubric.record(record);
     }

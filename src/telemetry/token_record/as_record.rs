@@ -74,6 +74,7 @@ impl Record for TokenRecord {
             answers: of.count(|r| r.answers),
             passes: of.mean(|r| r.passes),
             groups: of.count(|r| r.groups),
+            sources: of.counts(|r| &r.sources),
             reward_mean: of.weighted_mean(|r| r.reward_mean, trajectories),
             reward_std: of.weighted_mean(|r| r.reward_std, trajectories),
             shaped_reward_mean: of.weighted_mean(|r| r.shaped_reward_mean, trajectories),

@@ -44,6 +44,11 @@ pub fn assert_same(one: (&Path, u64), other: (&Path, u64)) {
     assert!(differing.is_empty(), "{differing:?} differ");
 }
 
+/// The state in a checkpoint of a token run.
+pub fn token_state(run_dir: &Path, update: u64) -> TokenRunState {
+    decode(TOKEN_RUN_STATE, &contents(run_dir, update)[files::STATE], MAX_STATE_BYTES).unwrap()
+}
+
 /// The state in a checkpoint.
 pub fn state(run_dir: &Path, update: u64) -> RunState {
     state_of(&contents(run_dir, update)[files::STATE])

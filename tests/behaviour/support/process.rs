@@ -1,6 +1,7 @@
 //! The `forebay` binary as a child process.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
@@ -14,14 +15,19 @@ use super::{SETTINGS, checkpoints};
 /// Nothing here takes this long; what does hangs.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A folder for a configuration file and run directories.
-pub struct Scratch(TempDir);
+/// A folder for run directories, and the configuration file of all runs in it.
+pub struct Scratch {
+    folder: TempDir,
+    config: PathBuf,
+}
 
 /// How a process ended.
 #[derive(Debug)]
 pub struct Ended {
     /// Exit code; `None` when a signal ended it.
     pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
@@ -45,19 +51,25 @@ impl Ended {
 
 impl Scratch {
     pub fn new() -> Self {
-        let scratch = Self(tempfile::tempdir().unwrap());
-        std::fs::write(scratch.path("run.toml"), SETTINGS).unwrap();
-        scratch
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("run.toml");
+        std::fs::write(&config, SETTINGS).unwrap();
+        Self { folder, config }
+    }
+
+    /// Runs of a configuration file that is there.
+    pub fn of(config: PathBuf) -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), config }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.folder.path().join(name)
     }
 
     /// `forebay train` in the run directory `name`; `arguments` are settings, and flags that begin with `--`.
     pub fn start(&self, name: &str, arguments: &[&str]) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command.arg("train").arg(self.path("run.toml")).arg("--run-dir").arg(self.path(name));
+        command.arg("train").arg(&self.config).arg("--run-dir").arg(self.path(name));
         for argument in arguments {
             if !argument.starts_with("--") {
                 command.arg("--set");
@@ -152,12 +164,10 @@ impl Running {
 
     /// Waits for the end.
     pub fn wait(mut self) -> Ended {
-        let mut code = None;
         let deadline = Instant::now() + PATIENCE;
-        loop {
+        let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                code = status.code().or(code);
-                break;
+                break status;
             }
             assert!(
                 Instant::now() < deadline,
@@ -165,13 +175,14 @@ impl Running {
                 self.stderr.drain().collect::<Vec<_>>()
             );
             std::thread::sleep(Duration::from_millis(2));
-        }
+        };
         for line in &self.stderr {
             self.heard.push_str(&line);
             self.heard.push('\n');
         }
         let stdout = self.stdout.take().unwrap().join().unwrap();
-        Ended { code, stdout, stderr: std::mem::take(&mut self.heard) }
+        let stderr = std::mem::take(&mut self.heard);
+        Ended { code: status.code(), signal: status.signal(), stdout, stderr }
     }
 }
 

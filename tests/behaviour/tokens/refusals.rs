@@ -54,6 +54,8 @@ fn a_run_is_refused_before_anything_is_written_when_its_settings_cannot_work() {
     let by_effort = "learner.compare=\"effort\"";
     let reinforce = "learner.advantage={ kind = \"reinforce\" }";
     for (changes, words) in [
+        (vec!["faults=[{ kind = \"kill_saving\", at = 0 }]"], "`faults.at`, `faults.every`"),
+        (vec!["faults=[{ kind = \"panic\", at = 1, actor = 1 }]"], "`faults.actor`, `devices.generation`"),
         (vec![overlong], "`learner.shaping.overlong.max_length`, `generate.max_new_tokens`"),
         (vec!["learner.shaping.overlong={ max_length = 5, buffer = 6 }"], "buffer"),
         (

@@ -1,21 +1,23 @@
 //! Published systems in real runs: each preset as users find it, made small; each schedule with objectives that are not
 //! its own; and what the systems promise of rounds, budgets and batches.
 
-use std::path::Path;
+mod killed;
+mod turns;
 
-use forebay::actors::checkpoint::{MAX_STATE_BYTES, files};
-use forebay::actors::token::checkpoint::{TOKEN_RUN_STATE, TokenRunState};
+use std::path::{Path, PathBuf};
+
 use forebay::actors::token::plane::SeatSnapshot;
 use forebay::actors::token::train_tokens;
 use forebay::actors::{TrainError, TrainOptions};
-use forebay::codec::decode;
 use forebay::config::{Override, RunConfig, Source, TokenConfig};
 use forebay::env::task::TaskRegistry;
 use forebay::telemetry::{RunOutcome, TokenSummary};
 use forebay::trajectory::{TokenFate, Trajectory};
 
+use serde_json::json;
+
 use super::{EXPERTS, SETTINGS, assert_books, figures};
-use crate::support::checkpoints::{assert_same, contents, updates};
+use crate::support::checkpoints::{assert_same, token_state, updates};
 use crate::support::{metrics, metrics_without_clock, total};
 
 /// Those of `configs/systems` that are token runs.
@@ -55,16 +57,25 @@ fn read(text: &str, changes: &[&str]) -> Result<TokenConfig, String> {
     }
 }
 
-fn preset(name: &str, changes: &[&str]) -> TokenConfig {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/systems").join(format!("{name}.toml"));
-    let text = std::fs::read_to_string(path).unwrap();
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/systems").join(format!("{name}.toml"))
+}
+
+/// What makes this preset small, and what a test changes.
+fn small<'a>(name: &str, changes: &[&'a str]) -> Vec<&'a str> {
     let group = match name {
         "glm_sao" => "learner.group_size=1",
         "one_step" => "learner.group_size=2",
         _ => "learner.group_size=4",
     };
-    let changes = [SMALL, &[group], changes].concat();
-    read(&text, &changes).unwrap_or_else(|error| panic!("{name}: {error}"))
+    let quotas = "schedule.sources=[{ name = \"short\", quota = 2 }, { name = \"long\", quota = 1 }]";
+    let quotas: &[&str] = if name == "mimo_v2_6" { &[quotas] } else { &[] };
+    [SMALL, &[group], quotas, changes].concat()
+}
+
+fn preset(name: &str, changes: &[&str]) -> TokenConfig {
+    let text = std::fs::read_to_string(path(name)).unwrap();
+    read(&text, &small(name, changes)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn train(
@@ -214,8 +225,7 @@ fn no_round_of_an_answer_has_more_tokens_than_its_budget_over_any_number_of_inte
         }
         let mut carried = 0;
         for update in updates(dir.path()) {
-            let state = &contents(dir.path(), update)[files::STATE];
-            let state: TokenRunState = decode(TOKEN_RUN_STATE, state, MAX_STATE_BYTES).unwrap();
+            let state = token_state(dir.path(), update);
             let seats = state.plane.open.iter().flat_map(|open| &open.seats);
             for (_, seat) in seats {
                 let SeatSnapshot::Begun(begun) = seat else { continue };
@@ -248,6 +258,21 @@ fn batches_of_april_are_whole_groups_and_nothing_that_was_generated_is_thrown_aw
         let reasons: Vec<&str> = summary.ledger.dropped.keys().map(|reason| reason.as_str()).collect();
         assert!(reasons.iter().all(|reason| *reason == "shutdown"), "{reasons:?}");
         assert!(figures(&lines, "old_token_fraction").iter().any(|fraction| *fraction > 0.0));
+    }
+}
+
+#[test]
+fn every_batch_of_a_mixer_has_exactly_its_quota_of_each_source() {
+    for serial in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let summary = complete(preset("mimo_v2_6", &["stop.updates=12"]), dir.path(), serial, false);
+        let batches = metrics(dir.path());
+        let sources: Vec<_> =
+            batches.iter().filter(|line| line["groups"] != 0).map(|line| &line["sources"]).collect();
+        assert_eq!(sources, vec![&json!({ "long": 1, "short": 2 }); 12]);
+        // Though sources lose groups on the way.
+        let lost = summary.ledger.dropped.keys().any(|reason| reason.as_str() == "zero_variance");
+        assert!(lost, "{:?}", summary.ledger);
     }
 }
 

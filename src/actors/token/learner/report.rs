@@ -1,6 +1,7 @@
 //! What the token learner tells of each update: figures, samples, checks of exactness.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::TokenLearnerRole;
 use crate::actors::role::RoleError;
@@ -72,6 +73,9 @@ impl TokenLearnerRole {
             Some((rewards.iter().map(|reward| (reward - mean).powi(2)).sum::<f64>() / count).sqrt());
         record.solved = Some(rewards.iter().filter(|&&reward| reward >= 1.0).count() as f64 / count);
         record.groups = batch.len() as u64;
+        for ready in batch {
+            *record.sources.entry(Arc::clone(&ready.group.source)).or_default() += 1;
+        }
         record.trajectories = members().count() as u64;
         record.answers = batch.iter().map(|ready| ready.answers() as u64).sum();
         record.passes = Some(applied.passes as f64);

@@ -7,6 +7,7 @@ use candle_core::Tensor;
 
 use super::TokenLearnerRole;
 use crate::actors::checkpoint::files;
+use crate::actors::faults::FaultKind;
 use crate::actors::role::{Learning, RoleError};
 use crate::actors::token::checkpoint::{TOKEN_RUN_STATE, TokenRunState, files as own_files};
 use crate::actors::token::critic;
@@ -60,7 +61,9 @@ impl Learning for TokenLearnerRole {
             contents.push((own_files::CRITIC_OPTIMIZER.to_owned(), tensors(&optimizer)?));
         }
         let best = self.run.config.checkpoint.best && self.journal.rewards.is_best();
-        self.store.save(version.0, &contents, best).map_err(|e| failed(&e))?;
+        let written = self.store.write(version.0, &contents, best).map_err(|e| failed(&e))?;
+        self.kill_if(FaultKind::KillSaving);
+        written.put_in_place().map_err(|e| failed(&e))?;
         self.last_checkpoint = (version, Instant::now());
         Ok(())
     }
