@@ -142,8 +142,11 @@ fn times(
         sums
     };
     let (turns, both) = (sums(Layout::Colocated), sums(Layout::Decoupled));
-    // What all else is measured against: engines that have the machine for themselves, as far as a run shows them.
-    let reference = [turns.alone, both.alone, both.beside].into_iter().find(|sums| sums.steps > 0);
+    // What all else is measured against: engines that have the machine for themselves, as far as runs show them. Those of
+    // decoupled runs have more sequences at a time, and rounds fewer: together they tell of all numbers.
+    let mut free = turns.alone;
+    free.merge(&both.alone);
+    let reference = [free, both.beside].into_iter().find(|sums| sums.steps > 0);
     let Some((step_seconds, sequence_seconds)) = reference.and_then(|sums| fit::steps(&sums)) else {
         let why = "no decode steps are in the traces".to_owned();
         return Err(SimulateError::Calibrate { run: runs[0].path.clone(), why });
@@ -156,9 +159,9 @@ fn times(
     // The pace at which both go on at once, on average.
     let pace = (both.beside.seconds + both.alone.seconds)
         / (both.beside.seconds / generation + both.alone.seconds / generation_alone).max(f64::MIN_POSITIVE);
+    // Of all runs: those without interruptions compute few prefixes, and mostly what a round takes to begin.
     let undisturbed = |of_turns: (f64, f64), of_both: (f64, f64)| {
-        let (seconds, count) =
-            if of_turns.1 > 0.0 { of_turns } else { (of_both.0 / pace.max(1e-9), of_both.1) };
+        let (seconds, count) = (of_turns.0 + of_both.0 / pace.max(1e-9), of_turns.1 + of_both.1);
         if count > 0.0 { seconds / count } else { 0.0 }
     };
     let prefill = |sums: &EngineStatistics| (sums.prefill_seconds, sums.prefill_tokens as f64);
