@@ -121,6 +121,10 @@ pub struct GenerateConfig {
     /// (`schedule.resume`); what finds no room is computed again when its answer goes on. Absent: as many as the engines'
     /// caches hold.
     pub host_cache_tokens: Option<usize>,
+    /// Give the memory of the KV cache back while the learner learns, and take it again when generation goes on; for
+    /// schedules in which they take turns. What stopped answers keep is in host memory by then. Absent: generators on the
+    /// learner's CUDA device do.
+    pub release_memory: Option<bool>,
     /// Sample with weights rounded to bfloat16, to study a mismatch between generation and training.
     pub bf16_weights: bool,
 }
@@ -136,6 +140,7 @@ impl Default for GenerateConfig {
             threads: 1,
             engine: EngineConfig::default(),
             host_cache_tokens: None,
+            release_memory: None,
             bf16_weights: false,
         }
     }

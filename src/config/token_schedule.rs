@@ -57,6 +57,15 @@ impl TokenConfig {
                 "new weights reach answers in flight, which are not to be interrupted; set interrupt = \"token\"",
             ));
         }
+        if self.generate.release_memory == Some(true) && !settings.takes_turns() {
+            let why = "generation goes on while the learner learns and needs its memory; leave the former out, or take a \
+                       schedule in which they take turns";
+            if self.learner.forced_lag.is_some() {
+                return Err(refuse(&["generate.release_memory", "learner.forced_lag"], why));
+            }
+            let fields = vec!["generate.release_memory", "layout"];
+            return Err(self.as_written(ScheduleContradiction { fields, why: why.into() }));
+        }
         if matches!(settings.round_end, RoundEnd::Budget { .. } | RoundEnd::Fraction { .. })
             && self.learner.minibatches > 1
         {

@@ -54,6 +54,21 @@ impl Engine {
         config: EngineConfig,
         seed: u64,
     ) -> Result<Self, GenerateError> {
+        let mut engine = Self::without_memory(decoder, weights, config, seed)?;
+        engine.take_memory()?;
+        Ok(engine)
+    }
+
+    /// The same, but the first step takes the memory of the KV cache.
+    ///
+    /// # Errors
+    /// When a setting is out of its range, the weights are not on the decoder's device, or it has no kernels.
+    pub fn without_memory(
+        decoder: Arc<Decoder>,
+        weights: Weights,
+        config: EngineConfig,
+        seed: u64,
+    ) -> Result<Self, GenerateError> {
         config.validate()?;
         let (device, dtype) = (decoder.device(), decoder.dtype());
         let fits = |tensor: &Tensor| tensor.device().same_device(device) && tensor.dtype() == dtype;
@@ -62,8 +77,7 @@ impl Engine {
             return Err(GenerateError::Config { field: "weights", why });
         }
         let pool = PagePool::new(config.pages(), KvShape::of(decoder.config()), device, dtype);
-        let no_room = |error| GenerateError::Cache { tokens: config.positions(), source: error };
-        let pool = pool.map_err(no_room)?;
+        let pool = pool.map_err(|source| GenerateError::Cache { tokens: config.positions(), source })?;
         let drawing = Drawing { seed, noise: config.log_prob_noise };
         Ok(Self {
             decoder,
@@ -113,6 +127,7 @@ impl Engine {
         Usage {
             pages: self.pool.capacity(),
             used_pages: self.pool.capacity() - self.pool.free(),
+            bytes: self.pool.bytes(),
             capacity_tokens: self.pool.capacity() * KEY_TILE,
             cached_tokens: all.map(|sequence| sequence.computed).sum(),
             running: self.running.len(),
@@ -209,9 +224,12 @@ impl Engine {
     /// One batched forward pass; gives the trajectories that ended with it. Does nothing when idle.
     ///
     /// # Errors
-    /// When the model's logits are no numbers, or an operator fails. No trajectory has got a token then, and none is
-    /// lost: [`Self::interrupt`] gives them back.
+    /// When the model's logits are no numbers, an operator fails, or memory that was given back is not there. No
+    /// trajectory has got a token then, and none is lost: [`Self::interrupt`] gives them back.
     pub fn step(&mut self) -> Result<Vec<Finished>, GenerateError> {
+        if !self.is_idle() {
+            self.take_memory()?;
+        }
         let mut finished = self.finish_exhausted();
         let jobs = self.plan();
         self.pool.flush()?;

@@ -16,9 +16,10 @@ pub enum GenerateError {
         /// What it must be.
         why: String,
     },
-    /// The KV cache cannot be made.
+    /// The KV cache cannot be made, or made again after its memory was given back.
     #[error(
-        "generation: a KV cache of {tokens} positions cannot be made; lower `cache_tokens` if memory is short"
+        "generation: a KV cache of {tokens} positions cannot be made; where memory is short, lower `cache_tokens`, or \
+         what the learner needs on the same device"
     )]
     Cache {
         /// Positions that it was to hold.

@@ -63,15 +63,8 @@ impl Engine {
     }
 
     fn take_out(&mut self, mut sequence: Sequence, save_kv: bool) -> Paused {
-        let kv = match sequence.saved.take() {
-            Some(saved) => Some(saved),
-            // A device that fails gives nothing: they are computed anew then, or the next step fails too.
-            None if sequence.sampled && save_kv => {
-                SavedKv::copy(&mut self.pool, &sequence.pages, sequence.computed).ok()
-            }
-            None => None,
-        };
-        Paused { request: self.forget(sequence), kv: kv.filter(|_| save_kv) }
+        let kv = if save_kv { sequence.take_saved(&mut self.pool) } else { None };
+        Paused { request: self.forget(sequence), kv }
     }
 
     /// Gives everything back that a sequence has in the engine.
@@ -95,6 +88,11 @@ impl Engine {
                 sequence.drop_pages(&mut self.pool);
             }
         }
+        self.expect_prompts();
+    }
+
+    /// Makes those that have nothing any more wait for their prompts.
+    pub(super) fn expect_prompts(&mut self) {
         let sharing: Vec<bool> =
             self.running.iter().chain(&self.waiting).map(|s| self.shares_prompt(s)).collect();
         for (sequence, shares) in self.running.iter_mut().chain(&mut self.waiting).zip(sharing) {

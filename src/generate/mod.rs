@@ -13,7 +13,8 @@
 //!   tokens sampled after the change;
 //! - a full cache makes requests wait, never fail; the oldest running sequence always gets the pages it needs, so
 //!   every request ends;
-//! - pages are reference-counted, and all are free again when nothing is held.
+//! - pages are reference-counted, and all are free again when nothing is held. Their memory can be given back at any
+//!   time between two steps; that, too, changes no bit.
 
 mod config;
 mod drawing;
@@ -21,6 +22,7 @@ mod engine;
 mod error;
 mod forward;
 mod interrupt;
+mod memory;
 mod pages;
 mod plan;
 mod prompts;

@@ -3,7 +3,8 @@
 //! A page holds the keys and values of [`KEY_TILE`] positions of one sequence in all layers. Sequences with a common
 //! beginning share full pages; who wants to write into a shared page gets a copy first. Where the values lie is the
 //! part of a [`PageStore`]. Invariants: a page is free if and only if nobody refers to it; planning never fails and
-//! never waits for a device, since what it has done to pages is carried out before the next forward pass.
+//! never waits for a device, since what it has done to pages is carried out before the next forward pass; while the
+//! memory is given back, all pages are free.
 
 #[cfg(not(any(feature = "cuda", feature = "kernel-emulation")))]
 mod absent;
@@ -72,13 +73,16 @@ pub(super) struct PagePool {
     /// Of each page.
     references: Vec<u32>,
     free: Vec<PageId>,
+    /// Whether the next attempt to take memory fails.
+    #[cfg(test)]
+    pub(super) fails: bool,
 }
 
 impl PagePool {
-    /// `count` free pages on a device.
+    /// `count` free pages on a device, without memory yet.
     ///
     /// # Errors
-    /// When the device has no memory for them, or no kernels for such heads.
+    /// When the device has no kernels for such heads.
     pub(super) fn new(count: usize, shape: KvShape, device: &Device, dtype: DType) -> Result<Self> {
         let store = if device.is_cpu() {
             PageStore::Host(HostPages::new(count, shape)?)
@@ -91,7 +95,8 @@ impl PagePool {
     /// The same with the pages of a device, whose kernels are emulated on the CPU.
     #[cfg(all(test, feature = "kernel-emulation"))]
     pub(super) fn emulated(count: usize, shape: KvShape) -> Result<Self> {
-        let pages = DevicePages::new(count, shape, &Device::Cpu, DType::F32)?;
+        let mut pages = DevicePages::new(count, shape, &Device::Cpu, DType::F32)?;
+        pages.take()?;
         Self::with_store(count, shape, PageStore::Device(Box::new(pages)))
     }
 
@@ -99,12 +104,51 @@ impl PagePool {
         // The lowest ids are used first.
         let free = (0..count as u32).rev().map(PageId).collect();
         let page_len = shape.layers * shape.attention()?.page_len();
-        Ok(Self { store, page_len, references: vec![0; count], free })
+        Ok(Self {
+            store,
+            page_len,
+            references: vec![0; count],
+            free,
+            #[cfg(test)]
+            fails: false,
+        })
     }
 
     /// Whether the pages are a device's, so that kernels work on them.
     pub(super) fn is_on_device(&self) -> bool {
         matches!(self.store, PageStore::Device(_))
+    }
+
+    /// Bytes of memory that the pages have now.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.store {
+            PageStore::Host(pages) => pages.bytes(),
+            PageStore::Device(pages) => pages.bytes(),
+        }
+    }
+
+    /// Takes the memory of a device's pages, unless it is taken. In host memory each page takes its own when it is used.
+    ///
+    /// # Errors
+    /// When the device has no memory for them.
+    pub(super) fn take_memory(&mut self) -> Result<()> {
+        #[cfg(test)]
+        if std::mem::take(&mut self.fails) {
+            return Err(candle_core::Error::Msg("out of memory".into()));
+        }
+        match &mut self.store {
+            PageStore::Host(_) => Ok(()),
+            PageStore::Device(pages) => pages.take(),
+        }
+    }
+
+    /// Gives the memory of all pages back, which nobody refers to.
+    pub(super) fn give_back_memory(&mut self) {
+        debug_assert_eq!(self.free(), self.capacity(), "a page with values");
+        match &mut self.store {
+            PageStore::Host(pages) => pages.give_back(),
+            PageStore::Device(pages) => pages.give_back(),
+        }
     }
 
     pub(super) fn capacity(&self) -> usize {

@@ -164,6 +164,7 @@ impl Engine {
         if enough {
             saved.restore(&mut self.pool, &sequence.pages);
             (sequence.computed, sequence.sampled) = (saved.positions(), true);
+            self.totals.loads += 1;
         } else {
             sequence.drop_pages(&mut self.pool);
             sequence.saved = Some(saved);

@@ -81,6 +81,15 @@ impl Sequence {
         }
     }
 
+    /// Keys and values that it was sampled against, in host memory. A device that fails gives none: they are computed
+    /// anew then, or the next step fails too.
+    pub(super) fn take_saved(&mut self, pool: &mut PagePool) -> Option<SavedKv> {
+        match self.saved.take() {
+            None if self.sampled => SavedKv::copy(pool, &self.pages, self.computed).ok(),
+            saved => saved,
+        }
+    }
+
     /// Gives up its keys and values; they are computed anew from its tokens.
     pub(super) fn drop_pages(&mut self, pool: &mut PagePool) {
         pool.release_all(&mut self.pages);

@@ -9,6 +9,8 @@ pub struct Usage {
     pub pages: usize,
     /// Pages that are in use.
     pub used_pages: usize,
+    /// Bytes of memory that the pages have now.
+    pub bytes: usize,
     /// Positions that the cache holds.
     pub capacity_tokens: usize,
     /// Positions whose keys and values sequences refer to; shared ones count for each.
@@ -28,6 +30,8 @@ pub struct Usage {
     pub prefilled_tokens: u64,
     /// Positions of prompts that were taken over instead of computed.
     pub shared_tokens: u64,
+    /// How often saved keys and values were brought back from host memory for a sequence that runs.
+    pub loads: u64,
     /// How often a running sequence lost its pages to an older one.
     pub preempted: u64,
 }

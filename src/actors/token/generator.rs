@@ -6,6 +6,7 @@
 //! the engine. Weights are taken up between two steps too; the engine stamps each token with the version that sampled
 //! it.
 
+mod figures;
 mod judging;
 
 use std::collections::BTreeMap;
@@ -22,12 +23,8 @@ use super::run::TokenRun;
 use crate::actors::role::{Role, RoleError, Turn};
 use crate::generate::{Engine, Finished, Interrupt, Paused, Request};
 use crate::ops::with_threads;
-use crate::schedule::axes::EngineLoad;
 use crate::telemetry::GeneratorMetrics;
 use crate::trajectory::{DropReason, LiveTicket, Trajectory, TrajectoryId, Version};
-
-/// Steps of an engine between two looks at its load, where the schedule goes by it.
-const STEPS_A_LOAD: u32 = 32;
 
 /// What a generator shows of itself in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -75,6 +72,10 @@ pub struct Generator {
     waiting: bool,
     /// Steps until the schedule is shown the engine's load again.
     until_load: u32,
+    /// Whether the memory of its KV cache is given back while the learner learns.
+    gives_back: bool,
+    /// How often saved keys and values had been brought back at the last look.
+    seen_loads: u64,
     /// What steps take, where the run is traced.
     trace: Option<EngineTrace>,
     snapshots: flume::Sender<(usize, GeneratorSnapshot)>,
@@ -95,7 +96,10 @@ impl Generator {
         let published = run.bus.latest();
         let weights = run.generator_weights(index, &published)?;
         let decoder = Arc::clone(run.places[index].decoder());
-        let engine = Engine::new(decoder, weights, config.engine.clone(), run.config.seed)?;
+        let gives_back = run.gives_memory_back(index);
+        // It may begin in the learner's turn.
+        let engine = if gives_back { Engine::without_memory } else { Engine::new };
+        let engine = engine(decoder, weights, config.engine.clone(), run.config.seed)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(config.threads)
             .thread_name(move |thread| format!("generator {index}.{thread}"))
@@ -103,13 +107,16 @@ impl Generator {
             .map_err(|error| {
                 RoleError::Files(format!("the generator's threads cannot be started: {error}"))
             })?;
+        let metrics = run.metrics.generator(index as u32);
         let trace = run.plane.is_traced().then(EngineTrace::default);
         if incarnation > 0 {
+            // That of the life before is gone.
+            metrics.kv_cache_bytes.set(engine.usage().bytes as u64);
             run.grading.forget(index);
             run.plane.lost(index);
         }
         Ok(Self {
-            metrics: run.metrics.generator(index as u32),
+            metrics,
             run,
             index,
             engine,
@@ -118,6 +125,8 @@ impl Generator {
             seen_preempted: 0,
             waiting: false,
             until_load: 0,
+            gives_back,
+            seen_loads: 0,
             trace,
             snapshots,
         })
@@ -148,6 +157,24 @@ impl Generator {
         self.run.bus.note(self.index, published.version);
         self.run.set_current(self.index, &published);
         Ok(())
+    }
+
+    /// Whether it may generate now. In the learner's turn it has given its memory back, where it does that.
+    fn has_turn(&mut self) -> bool {
+        let has_turn = !self.gives_back || self.run.plane.lend_memory(self.index);
+        if !has_turn {
+            self.give_back_memory();
+        }
+        has_turn
+    }
+
+    /// Gives the memory of the KV cache back for the learner's turn.
+    pub fn give_back_memory(&mut self) {
+        if self.gives_back {
+            self.engine.give_back_memory(self.run.stores_kv());
+            self.show();
+            self.run.plane.memory_returned(self.index);
+        }
     }
 
     /// Does what the schedule says of trajectories that are here.
@@ -282,36 +309,6 @@ impl Generator {
         }
     }
 
-    /// Books the tokens that were sampled since the last look.
-    fn book(&mut self) {
-        let (flights, metrics) = (&mut self.flights, &self.metrics);
-        for (id, tokens) in self.engine.lengths() {
-            if let Some(flight) = flights.get_mut(&id) {
-                flight.book(tokens, metrics);
-            }
-        }
-        let usage = self.engine.usage();
-        metrics.running.set(usage.running as u64);
-        metrics.waiting.set(usage.waiting as u64);
-        metrics.kv_cache_tokens.set(usage.cached_tokens as u64);
-        metrics.kv_cache_capacity.set(usage.capacity_tokens as u64);
-        metrics.preempted.inc_by(usage.preempted - self.seen_preempted);
-        let preemptions = usage.preempted - std::mem::replace(&mut self.seen_preempted, usage.preempted);
-        self.until_load = self.until_load.saturating_sub(1);
-        if self.until_load == 0 || preemptions > 0 {
-            self.until_load = STEPS_A_LOAD;
-            self.run.plane.observe(
-                self.index,
-                EngineLoad {
-                    active: usage.running as u64,
-                    queued: usage.waiting as u64,
-                    kv_use: usage.used_pages as f64 / usage.pages.max(1) as f64,
-                    preemptions,
-                },
-            );
-        }
-    }
-
     /// The state between two steps.
     #[must_use]
     pub fn snapshot(&mut self) -> GeneratorSnapshot {
@@ -351,10 +348,11 @@ impl Role for Generator {
         let seen = self.run.plane.signals();
         self.run.plane.tick();
         self.obey()?;
+        let has_turn = self.has_turn();
         self.take_weights()?;
         let heard = self.hear_verdicts()?;
         self.take_members()?;
-        if self.engine.is_idle() {
+        if !has_turn || self.engine.is_idle() {
             if heard {
                 return Ok(Turn::Worked);
             }

@@ -10,7 +10,8 @@
 //! - A member is in one place: nowhere yet, stopped and here, with one generator, or ended and here.
 //! - A group becomes ready with all of its answers ended, exactly once; or it is dropped with a reason, and the
 //!   scheduler puts another in its place.
-//! - The learner gets a batch only when nothing that was to stop for it is still being generated.
+//! - The learner gets a batch only when nothing that was to stop for it is still being generated, and generators that give
+//!   their memory back for it have done so.
 //! - Groups that are dropped one after another without one that stays end the run with an error that says why.
 
 mod command;
@@ -23,6 +24,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod traced;
+mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -103,6 +105,8 @@ struct State {
     cache: HostCache,
     /// Members that were told to stop and have not.
     pausing: BTreeSet<MemberId>,
+    /// Generators that have memory which they will give back for the learner's turn.
+    lent: BTreeSet<usize>,
     /// What each engine shows.
     loads: Vec<EngineLoad>,
     history: VecDeque<Arc<Published>>,
@@ -165,6 +169,7 @@ impl Plane {
             orders: vec![VecDeque::new(); parts.generators],
             cache: HostCache { most: parts.host_cache_tokens, used: 0, refused: 0 },
             pausing: BTreeSet::new(),
+            lent: BTreeSet::new(),
             loads: vec![EngineLoad::default(); parts.generators],
             history: parts.history,
             counts: GroupCounts::default(),
@@ -219,16 +224,6 @@ impl Plane {
     /// The learner made nothing of its batch.
     pub fn skipped(&self) {
         self.tell(&mut self.lock(), FlowEvent::Skipped);
-    }
-
-    /// The batch that is to be learned from, once everything that was to stop for it has; waits for it no longer than
-    /// `patience`.
-    #[must_use]
-    pub fn take_batch(&self, patience: Duration) -> Option<Vec<ReadyGroup>> {
-        let waits = |state: &mut State| state.batch.is_none() || !state.pausing.is_empty();
-        let state = self.changed.wait_timeout_while(self.lock(), patience, waits);
-        let (mut state, timeout) = state.unwrap_or_else(PoisonError::into_inner);
-        if timeout.timed_out() { None } else { state.batch.take() }
     }
 
     /// Time has passed; for schedules that go by it.
@@ -369,6 +364,7 @@ impl Plane {
     pub fn lost(&self, generator: usize) {
         let mut state = self.lock();
         state.orders[generator].clear();
+        state.lent.remove(&generator);
         let State { open, whole, .. } = &mut *state;
         let mut lost = Vec::new();
         for (&group, open) in open.iter_mut() {

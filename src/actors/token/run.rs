@@ -157,6 +157,15 @@ impl TokenRun {
         self.plane.settings().resume.stores_state()
     }
 
+    /// Whether a generator gives the memory of its KV cache back while the learner learns. Where that is not set, it does
+    /// so for a learner on its own device, unless that is the CPU, whose memory is not short.
+    #[must_use]
+    pub fn gives_memory_back(&self, generator: usize) -> bool {
+        let device = self.places[generator].decoder().device();
+        let shared = !device.is_cpu() && device.same_device(self.decoder.device());
+        self.plane.settings().takes_turns() && self.config.generate.release_memory.unwrap_or(shared)
+    }
+
     /// A published version as a generator samples with it.
     ///
     /// # Errors

@@ -87,6 +87,11 @@ fn rounds(
     };
     loop {
         while learner.complete().is_none() && interrupt.signal().is_none() {
+            if run.plane.awaits_memory() {
+                // Without a step: generators do what they would do if nobody waited for their memory.
+                let generators = seats.iter_mut().filter_map(|seat| seat.generator.as_mut());
+                generators.for_each(Generator::give_back_memory);
+            }
             match learner.step(Duration::ZERO) {
                 Ok(Turn::Worked) => {}
                 Ok(Turn::Waiting | Turn::Finished) => break,

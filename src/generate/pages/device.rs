@@ -22,7 +22,11 @@ enum Pending {
 
 /// The values of all pages.
 pub(in crate::generate) struct DevicePages {
-    pages: Pages,
+    device: Device,
+    dtype: DType,
+    sizes: PageSizes,
+    /// Absent while their memory is given back.
+    pages: Option<Pages>,
     /// How host memory lays out a layer of a page.
     attention: PagedAttention,
     scale: f64,
@@ -33,7 +37,7 @@ pub(in crate::generate) struct DevicePages {
 
 impl std::fmt::Debug for DevicePages {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DevicePages").field("sizes", self.pages.sizes()).finish_non_exhaustive()
+        f.debug_struct("DevicePages").field("sizes", &self.sizes).finish_non_exhaustive()
     }
 }
 
@@ -42,8 +46,28 @@ impl DevicePages {
         let KvShape { layers, heads, kv_heads, head_size, scale } = shape;
         let page_rows = KEY_TILE;
         let sizes = PageSizes { pages: count, layers, page_rows, heads, kv_heads, width: head_size };
-        let pages = Pages::new(device, dtype, sizes)?;
-        Ok(Self { pages, attention: shape.attention()?, scale, pending: Vec::new(), pass: None })
+        let attention = shape.attention()?;
+        let device = device.clone();
+        Ok(Self { device, dtype, sizes, pages: None, attention, scale, pending: Vec::new(), pass: None })
+    }
+
+    /// Bytes of device memory.
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = self.sizes.pages * self.sizes.page_len() * self.dtype.size_in_bytes();
+        if self.pages.is_some() { bytes } else { 0 }
+    }
+
+    pub(super) fn take(&mut self) -> Result<()> {
+        if self.pages.is_none() {
+            self.pages = Some(Pages::new(&self.device, self.dtype, self.sizes)?);
+        }
+        Ok(())
+    }
+
+    /// What is still to be done to pages was for those who have given them up.
+    pub(super) fn give_back(&mut self) {
+        self.pending.clear();
+        (self.pages, self.pass) = (None, None);
     }
 
     pub(super) fn copy(&mut self, from: PageId, to: PageId) {
@@ -57,7 +81,7 @@ impl DevicePages {
     pub(super) fn flush(&mut self) -> Result<()> {
         for pending in std::mem::take(&mut self.pending) {
             match pending {
-                Pending::Copy { from, to } => self.pages.copy(from.0, to.0)?,
+                Pending::Copy { from, to } => taken(&mut self.pages)?.copy(from.0, to.0)?,
                 Pending::Restore { page, values } => self.put(page, &values)?,
             }
         }
@@ -71,7 +95,7 @@ impl DevicePages {
 
     pub(super) fn save(&mut self, page: PageId, positions: usize, to: &mut Vec<f32>) -> Result<()> {
         self.flush()?;
-        let (written, half) = (self.pages.read(page.0)?, self.half());
+        let (written, half) = (taken(&mut self.pages)?.read(page.0)?, self.half());
         let rows = positions.min(KEY_TILE) * half / KEY_TILE;
         for layer in written.chunks_exact(2 * half) {
             let (keys, values) = layer.split_at(half);
@@ -90,7 +114,7 @@ impl DevicePages {
             rows.extend(keys);
             rows.extend(values);
         }
-        self.pages.put(page.0, &rows)
+        taken(&mut self.pages)?.put(page.0, &rows)
     }
 
     pub(super) fn begin_pass(&mut self, jobs: &[Job]) -> Result<()> {
@@ -103,7 +127,7 @@ impl DevicePages {
             });
             row += job.count;
         }
-        self.pass = Some(self.pages.pass(&requests, row)?);
+        self.pass = Some(taken(&mut self.pages)?.pass(&requests, row)?);
         Ok(())
     }
 
@@ -117,7 +141,12 @@ impl DevicePages {
         let Some(pass) = &self.pass else {
             return Err(Error::Msg("pages on a device: attention outside a forward pass".into()).bt());
         };
-        self.pages.write(layer, keys, values, pass)?;
-        self.pages.attend(layer, queries, pass, self.scale)
+        let pages = taken(&mut self.pages)?;
+        pages.write(layer, keys, values, pass)?;
+        pages.attend(layer, queries, pass, self.scale)
     }
+}
+
+fn taken(pages: &mut Option<Pages>) -> Result<&mut Pages> {
+    pages.as_mut().ok_or_else(|| Error::Msg("pages on a device: their memory is given back".into()).bt())
 }

@@ -13,11 +13,29 @@ pub(super) struct HostPages {
     layers: usize,
     /// `[layers, page_len]` each; empty until the page is first used, so that a large pool costs nothing before.
     pages: Vec<Vec<f32>>,
+    /// Those that are not empty.
+    made: usize,
 }
 
 impl HostPages {
     pub(super) fn new(count: usize, shape: KvShape) -> Result<Self> {
-        Ok(Self { attention: shape.attention()?, layers: shape.layers, pages: vec![Vec::new(); count] })
+        Ok(Self {
+            attention: shape.attention()?,
+            layers: shape.layers,
+            pages: vec![Vec::new(); count],
+            made: 0,
+        })
+    }
+
+    /// Bytes of the pages that were used.
+    pub(super) fn bytes(&self) -> usize {
+        self.made * self.layers * self.attention.page_len() * size_of::<f32>()
+    }
+
+    /// Gives their memory back; pages take it again when they are used.
+    pub(super) fn give_back(&mut self) {
+        self.pages.fill(Vec::new());
+        self.made = 0;
     }
 
     /// Zeros, so that what a page holds is told by what was written into it.
@@ -26,6 +44,7 @@ impl HostPages {
         let values = &mut self.pages[page.0 as usize];
         if values.is_empty() {
             *values = vec![0.0; len];
+            self.made += 1;
         } else {
             values.fill(0.0);
         }
@@ -33,6 +52,7 @@ impl HostPages {
 
     pub(super) fn copy(&mut self, from: PageId, to: PageId) {
         let mut values = std::mem::take(&mut self.pages[to.0 as usize]);
+        self.made += usize::from(values.is_empty());
         values.clear();
         values.extend_from_slice(self.values(from));
         self.pages[to.0 as usize] = values;

@@ -11,6 +11,7 @@ enum Act {
     Step(usize),
     Pause { all: bool, save: bool, of: u16 },
     Resume(usize),
+    GiveBack(bool),
     Swap(bool),
 }
 
@@ -21,6 +22,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         2 => (any::<bool>(), any::<bool>(), 0_u16..3)
             .prop_map(|(all, save, of)| Act::Pause { all, save, of }),
         3 => (1_usize..6).prop_map(Act::Resume),
+        1 => any::<bool>().prop_map(Act::GiveBack),
         1 => any::<bool>().prop_map(Act::Swap),
     ];
     proptest::collection::vec(act, 1..25)
@@ -64,6 +66,10 @@ proptest! {
                 Act::Resume(count) => {
                     let count = count.min(paused.len());
                     paused.drain(..count).for_each(|paused| engine.resume(paused).unwrap());
+                }
+                Act::GiveBack(save) => {
+                    engine.give_back_memory(save);
+                    prop_assert_eq!(engine.usage().bytes, 0);
                 }
                 Act::Swap(keep) => {
                     let mode = if keep { ResumeMode::KeepKv } else { ResumeMode::Reprefill };

@@ -4,6 +4,7 @@
 mod device;
 mod exactness;
 mod interruption;
+mod memory;
 mod pages;
 mod refusals;
 mod scheduling;

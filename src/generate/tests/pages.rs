@@ -110,6 +110,26 @@ fn planning_may_give_a_page_away_before_its_copy_was_made() {
 }
 
 #[test]
+fn pages_whose_memory_was_given_back_have_none_until_it_is_taken_again() {
+    for mut pool in pools(3) {
+        let page = pool.allocate().unwrap();
+        write(&mut pool, &[page], 0, 20, 1);
+        let kept = saved(&mut pool, &[page], 20);
+        // Work that was noted for a page which is then given up is not done.
+        kept.restore(&mut pool, &[page]);
+        assert!(pool.bytes() > 0);
+        pool.release(page);
+        pool.give_back_memory();
+        assert_eq!((pool.bytes(), pool.free()), (0, 3));
+        pool.take_memory().unwrap();
+        let again = pool.allocate().unwrap();
+        kept.restore(&mut pool, &[again]);
+        pool.flush().unwrap();
+        assert_eq!(saved(&mut pool, &[again], 20), kept);
+    }
+}
+
+#[test]
 fn a_page_that_is_used_again_shows_nothing_of_what_it_held() {
     for mut pool in pools(1) {
         let page = pool.allocate().unwrap();

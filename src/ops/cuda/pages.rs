@@ -65,10 +65,6 @@ impl Pages {
         Ok(Self { sizes, device: device.clone(), dtype, values: Array::zeros(device, dtype, shape)? })
     }
 
-    pub(crate) fn sizes(&self) -> &PageSizes {
-        &self.sizes
-    }
-
     /// A pass over `rows` rows of queries: `requests` name all of them, and the pages of their sequences.
     pub(crate) fn pass(&self, requests: &[Request], rows: usize) -> Result<PagedPass> {
         let PageSizes { pages, page_rows, heads, kv_heads, .. } = self.sizes;

@@ -214,6 +214,8 @@ struct Generation {
     waiting: CountGaugeVec,
     kv_cache_tokens: CountGaugeVec,
     kv_cache_capacity: CountGaugeVec,
+    kv_cache_bytes: CountGaugeVec,
+    kv_loads: IntCounterVec,
     interrupted: IntCounterVec,
     preempted: IntCounterVec,
 }
@@ -231,6 +233,10 @@ pub struct GeneratorMetrics {
     pub kv_cache_tokens: CountGauge,
     /// Tokens that the KV cache can hold.
     pub kv_cache_capacity: CountGauge,
+    /// Memory that the KV cache has now.
+    pub kv_cache_bytes: CountGauge,
+    /// Trajectories whose keys and values came back from host memory.
+    pub kv_loads: IntCounter,
     /// Trajectories interrupted by a weight update or the end of a round.
     pub interrupted: IntCounter,
     /// Trajectories pushed out of the KV cache, and generated on later.
@@ -252,6 +258,16 @@ impl Generation {
             kv_cache_capacity: r.gauges(
                 "kv_cache_capacity_tokens",
                 "Tokens that the KV cache can hold.",
+                ACTOR,
+            ),
+            kv_cache_bytes: r.gauges(
+                "kv_cache_bytes",
+                "Memory that the KV cache has now; on the CPU, of the pages that were used.",
+                ACTOR,
+            ),
+            kv_loads: r.counters(
+                "kv_loads_total",
+                "Trajectories whose keys and values were brought back from host memory.",
                 ACTOR,
             ),
             interrupted: r.counters(
@@ -342,6 +358,8 @@ impl TokenMetrics {
             waiting: of.waiting.with_label_values(&[label]),
             kv_cache_tokens: of.kv_cache_tokens.with_label_values(&[label]),
             kv_cache_capacity: of.kv_cache_capacity.with_label_values(&[label]),
+            kv_cache_bytes: of.kv_cache_bytes.with_label_values(&[label]),
+            kv_loads: of.kv_loads.with_label_values(&[label]),
             interrupted: of.interrupted.with_label_values(&[label]),
             preempted: of.preempted.with_label_values(&[label]),
             blocked_seconds: self.queue.blocked_seconds(label),

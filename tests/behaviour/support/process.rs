@@ -1,6 +1,7 @@
 //! The `forebay` binary as a child process.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -145,6 +146,11 @@ impl Running {
         self.wait_until(&format!("line {lines} of metrics"), |_| count() >= lines);
     }
 
+    /// Waits until a metric that is served at `address`, summed over its labels, has such a value.
+    pub fn wait_for_metric(&mut self, address: &SocketAddr, name: &str, fits: impl Fn(f64) -> bool) {
+        self.wait_until(name, |_| served(address, name).is_some_and(&fits));
+    }
+
     fn wait_until(&mut self, what: &str, condition: impl Fn(&Path) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !condition(&self.run_dir) {
@@ -184,6 +190,17 @@ impl Running {
         let stderr = std::mem::take(&mut self.heard);
         Ended { code: status.code(), signal: status.signal(), stdout, stderr }
     }
+}
+
+/// A metric's sum over its labels, if it is served.
+fn served(address: &SocketAddr, name: &str) -> Option<f64> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: run\r\nConnection: close\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let start = format!("{name}{{");
+    let values = text.lines().filter(|line| line.starts_with(&start));
+    values.map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
 impl Drop for Running {

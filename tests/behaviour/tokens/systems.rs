@@ -2,6 +2,7 @@
 //! its own; and what the systems promise of rounds, budgets and batches.
 
 mod killed;
+mod memory;
 mod turns;
 
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@
 mod grading;
 mod pausing;
 mod sources;
+mod turn;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -64,7 +64,7 @@ fn an_answer_that_was_lost_before_its_grade_is_sampled_anew_whatever_its_budget(
 }
 
 /// Rounds of one group of two that is complete, of a pool of two groups.
-fn april() -> FlowSettings {
+pub(super) fn april() -> FlowSettings {
     let text = "batch = 1\ngroup_size = 1\ndispatch = { unit = 'sample' }\n\
                 round_end = { rule = 'groups', submit = 3 }\ninterrupt = 'token'";
     toml::from_str(text).unwrap()
