@@ -152,15 +152,13 @@ pub struct CostConfig {
 pub struct ContentionConfig {
     /// Of generation while the learner works.
     pub generation: f64,
-    /// Of generation while it does not: some of the cores are kept for it.
-    pub generation_alone: f64,
     /// Of learning while all engines work.
     pub learning: f64,
 }
 
 impl Default for ContentionConfig {
     fn default() -> Self {
-        Self { generation: 1.0, generation_alone: 1.0, learning: 1.0 }
+        Self { generation: 1.0, learning: 1.0 }
     }
 }
 
@@ -272,7 +270,6 @@ impl SimulateConfig {
         for (name, value) in [
             ("engine.observe_seconds", engine.observe_seconds),
             ("contention.generation", self.contention.generation),
-            ("contention.generation_alone", self.contention.generation_alone),
             ("contention.learning", self.contention.learning),
         ] {
             if !(value.is_finite() && value > 0.0) {

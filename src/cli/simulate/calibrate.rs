@@ -67,7 +67,6 @@ pub(super) fn shown(calibration: &Calibration, predicted: &[Predicted]) -> Strin
         ("costs.sync_seconds", costs.sync_seconds),
         ("costs.grading_seconds", costs.grading_seconds),
         ("contention.generation", contention.generation),
-        ("contention.generation_alone", contention.generation_alone),
         ("contention.learning", contention.learning),
         ("lengths.median", lengths.median),
         ("lengths.prompt_sigma", lengths.prompt_sigma),

@@ -155,16 +155,20 @@ fn times(
         let alone = step_seconds * sums.steps as f64 + sequence_seconds * sums.sequences as f64;
         if sums.steps > 0 { sums.seconds / alone } else { 1.0 }
     };
-    let (generation, generation_alone) = (factor(&both.beside), factor(&both.alone));
+    let generation = factor(&both.beside);
     // The pace at which both go on at once, on average.
     let pace = (both.beside.seconds + both.alone.seconds)
-        / (both.beside.seconds / generation + both.alone.seconds / generation_alone).max(f64::MIN_POSITIVE);
-    // Of all runs: those without interruptions compute few prefixes, and mostly what a round takes to begin.
+        / (both.beside.seconds / generation + both.alone.seconds).max(f64::MIN_POSITIVE);
     let undisturbed = |of_turns: (f64, f64), of_both: (f64, f64)| {
-        let (seconds, count) = (of_turns.0 + of_both.0 / pace.max(1e-9), of_turns.1 + of_both.1);
+        let (seconds, count) =
+            if of_turns.1 > 0.0 { of_turns } else { (of_both.0 / pace.max(1e-9), of_both.1) };
         if count > 0.0 { seconds / count } else { 0.0 }
     };
-    let prefill = |sums: &EngineStatistics| (sums.prefill_seconds, sums.prefill_tokens as f64);
+    let prefill = |sums: &EngineStatistics| {
+        // What takes up hardly any tokens tells what a round takes to begin, not what a token takes.
+        let tells = 10 * sums.prefill_tokens >= sums.sampled;
+        if tells { (sums.prefill_seconds, sums.prefill_tokens as f64) } else { (0.0, 0.0) }
+    };
     let loads = |sums: &EngineStatistics| (sums.load_seconds, sums.loads as f64);
     let updates = |layout: Layout| of(layout).flat_map(Observed::update_points).collect::<Vec<_>>();
     let (apart, beside) = (updates(Layout::Colocated), updates(Layout::Decoupled));
@@ -194,7 +198,7 @@ fn times(
         sync_seconds: undisturbed(loads(&turns), loads(&both)),
         grading_seconds: if graded.1 > 0.0 { graded.0 / graded.1 } else { 0.0 },
     };
-    Ok((engine, costs, ContentionConfig { generation, generation_alone, learning }))
+    Ok((engine, costs, ContentionConfig { generation, learning }))
 }
 
 /// Lengths as a log-normal, prompts as long as they were on average, and the share of each source that is kept.

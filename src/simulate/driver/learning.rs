@@ -117,8 +117,7 @@ impl Simulation<'_> {
             return;
         }
         let beside = self.learning.is_some();
-        let contention = &self.config.contention;
-        let pace = if beside { contention.generation } else { contention.generation_alone };
+        let pace = if beside { self.config.contention.generation } else { 1.0 };
         let begins = self.scheduler.loaded().is_none();
         if beside == self.beside && !begins {
             return;
