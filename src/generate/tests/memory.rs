@@ -24,7 +24,7 @@ fn requests() -> Vec<Request> {
 /// Goes on to the end; what is held gets an observation first.
 fn go_on(engine: &mut Engine, finished: Vec<Finished>) -> Vec<Trajectory> {
     let mut finished: Vec<_> = finished.into_iter().filter(|finished| !finished.held).collect();
-    let held: Vec<_> = engine.held.iter().map(|sequence| sequence.id()).collect();
+    let held: Vec<_> = engine.held.iter().map(super::super::sequence::Sequence::id).collect();
     for id in held {
         assert!(engine.observe(id, &[5, 6, 7]).unwrap().is_none());
     }
