@@ -44,7 +44,7 @@ fn every_preset_that_takes_turns_gives_memory_back_also_when_generators_fail() {
         GIVES_BACK,
         "devices.generation=[\"cpu\", \"cpu\"]",
         "faults=[{ kind = \"panic\", at = 3, every = 20 }, { kind = \"panic\", actor = 1, at = 2, every = 20 }]",
-        "supervision={ restarts = 1000, backoff_seconds = 0.001 }",
+        "supervision={ restarts = 1000, backoff_seconds = 0.001, max_backoff_seconds = 0.001 }",
         "stop.updates=3",
     ];
     for (name, cuts) in TURNS {
