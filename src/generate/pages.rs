@@ -1,10 +1,10 @@
 //! The pool of pages: fixed capacity, a free list, a count of references for each page.
 //!
-//! A page holds the keys and values of [`KEY_TILE`] positions of one sequence in all layers. Sequences with a common
-//! beginning share full pages; who wants to write into a shared page gets a copy first. Where the values lie is the
-//! part of a [`PageStore`]. Invariants: a page is free if and only if nobody refers to it; planning never fails and
-//! never waits for a device, since what it has done to pages is carried out before the next forward pass; while the
-//! memory is given back, all pages are free.
+//! A page holds the keys and values of [`crate::ops::KEY_TILE`] positions of one sequence in all layers. Sequences with
+//! a common beginning share full pages; who wants to write into a shared page gets a copy first. Where the values lie
+//! is the part of a [`PageStore`]. Invariants: a page is free if and only if nobody refers to it; planning never fails
+//! and never waits for a device, since what it has done to pages is carried out before the next forward pass; while
+//! the memory is given back, all pages are free.
 
 #[cfg(not(any(feature = "cuda", feature = "kernel-emulation")))]
 mod absent;
@@ -15,7 +15,7 @@ mod host;
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::forward::Job;
-use crate::ops::{KEY_TILE, PagedAttention};
+use crate::ops::PagedAttention;
 use crate::policy::DecoderConfig;
 #[cfg(not(any(feature = "cuda", feature = "kernel-emulation")))]
 use absent::DevicePages;
@@ -258,24 +258,14 @@ impl PagePool {
     ///
     /// # Errors
     /// When a shape does not fit, or a device fails.
-    pub(super) fn attend(
-        &mut self,
-        layer: usize,
-        jobs: &[Job],
-        [queries, keys, values]: [&Tensor; 3],
-    ) -> Result<Tensor> {
+    pub(super) fn attend(&mut self, layer: usize, jobs: &[Job], inputs: [&Tensor; 3]) -> Result<Tensor> {
         match &mut self.store {
-            PageStore::Host(pages) => {
-                pages.write(layer, jobs, keys, values)?;
-                pages.attend(layer, jobs, queries)
+            PageStore::Host(pages) => pages.attend(layer, jobs, inputs),
+            PageStore::Device(pages) => {
+                let [queries, keys, values] = inputs;
+                pages.attend(layer, queries, keys, values)
             }
-            PageStore::Device(pages) => pages.attend(layer, queries, keys, values),
         }
-    }
-
-    /// The page in which `position` lies.
-    fn page_of(pages: &[PageId], position: usize) -> PageId {
-        pages[position / KEY_TILE]
     }
 
     /// Compares the counts with the references that there are.

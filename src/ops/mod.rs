@@ -61,6 +61,7 @@ mod lanes;
 mod linear;
 mod lstm;
 mod max_pool;
+mod memory;
 mod norm;
 mod parallel;
 mod patches;
@@ -80,7 +81,7 @@ mod testing;
 mod vocabulary;
 
 pub use activation::{Activation, activate};
-pub use attention::{KEY_TILE, PagedAttention, PagedQueries, Sequence, attention};
+pub use attention::{KEY_TILE, Page, PagedAttention, PagedRows, Sequence, attention};
 pub use categorical::{MASKED, argmax, categorical, log_prob_and_entropy, mask_logits, sample_categorical};
 pub use conv::conv2d;
 pub use embedding::embedding;

@@ -5,7 +5,7 @@
 //! sequences with shared prompts, a dense and an expert feed-forward layer, sampling and the vocabulary head.
 
 use super::{
-    Activation, KEY_TILE, PagedAttention, PagedQueries, Sampling, SamplingScratch, Sequence, attention,
+    Activation, KEY_TILE, Page, PagedAttention, PagedRows, Sampling, SamplingScratch, Sequence, attention,
     embedding, linear, mixture, rms_norm, rotary, route, sample_token, swiglu, vocabulary_log_prob,
     with_threads,
 };
@@ -143,35 +143,26 @@ impl Decoder {
         let hidden = self.hidden(&tokens, &positions, |layer, q, k, v| {
             let (q, k, v) = (numbers(q), numbers(k), numbers(v));
             let mut output = vec![0.0; q.len()];
-            let mut start = 0;
-            for &(index, count) in batch {
-                let stream = &mut streams[index];
-                let mut written = 0;
-                while written < count {
-                    let position = stream.seen + written;
-                    let pages = &mut stream.pages[layer];
-                    if position / KEY_TILE == pages.len() {
-                        pages.push(vec![f32::NAN; paged.page_len()]);
-                    }
-                    let rows = (start + written) * KV_HEADS * HEAD..(start + count) * KV_HEADS * HEAD;
-                    let page = &mut pages[position / KEY_TILE];
-                    written += paged.write(page, position, &k[rows.clone()], &v[rows]).unwrap();
-                }
-                start += count;
-            }
-            let pages: Vec<Vec<&[f32]>> = batch
-                .iter()
-                .map(|&(index, _)| streams[index].pages[layer].iter().map(Vec::as_slice).collect())
-                .collect();
             let (mut rest, mut start) = (&mut output[..], 0);
             let mut requests = Vec::new();
-            for (&(index, count), pages) in batch.iter().zip(&pages) {
+            // Each stream at most once in a batch, so that all pages may be borrowed at a time.
+            let mut pages: Vec<_> =
+                streams.iter_mut().map(|stream| Some((stream.seen, &mut stream.pages[layer]))).collect();
+            for &(index, count) in batch {
+                let (seen, pages) = pages[index].take().expect("one part of each stream");
+                pages.resize((seen + count).div_ceil(KEY_TILE), vec![f32::NAN; paged.page_len()]);
                 let (output, after) = rest.split_at_mut(count * HEADS * HEAD);
-                let queries = &q[start * HEADS * HEAD..][..count * HEADS * HEAD];
-                requests.push(PagedQueries { queries, first_position: streams[index].seen, pages, output });
+                requests.push(PagedRows {
+                    queries: &q[start * HEADS * HEAD..][..count * HEADS * HEAD],
+                    keys: &k[start * KV_HEADS * HEAD..][..count * KV_HEADS * HEAD],
+                    values: &v[start * KV_HEADS * HEAD..][..count * KV_HEADS * HEAD],
+                    first_position: seen,
+                    pages: pages.iter_mut().map(|page| Page::Own(page)).collect(),
+                    output,
+                });
                 (rest, start) = (after, start + count);
             }
-            paged.attend(&mut requests).unwrap();
+            paged.attend(requests).unwrap();
             Tensor::from_vec(output, (tokens.len(), HEADS * HEAD), &Device::Cpu).unwrap()
         });
         let logits = linear(&hidden, &self.tokens, None, Activation::Identity).unwrap();

@@ -2,9 +2,9 @@
 
 use candle_core::{CpuStorage, Error, Layout, Result, Storage, Tensor};
 
-use super::{KvShape, PageId, PagePool};
+use super::{KvShape, PageId};
 use crate::generate::forward::Job;
-use crate::ops::{PagedAttention, PagedQueries};
+use crate::ops::{KEY_TILE, Page, PagedAttention, PagedRows};
 
 /// The values of all pages, each as [`PagedAttention`] lays out a layer's.
 #[derive(Debug)]
@@ -67,72 +67,72 @@ impl HostPages {
         &mut self.pages[page.0 as usize]
     }
 
-    /// A page's values in one layer.
-    fn layer(&self, page: PageId, layer: usize) -> &[f32] {
-        let len = self.attention.page_len();
-        &self.values(page)[layer * len..][..len]
-    }
-
-    fn layer_mut(&mut self, page: PageId, layer: usize) -> &mut [f32] {
-        let len = self.attention.page_len();
-        &mut self.values_mut(page)[layer * len..][..len]
-    }
-
-    /// Writes the new keys and values of the rows of jobs, one after another.
-    pub(super) fn write(&mut self, layer: usize, jobs: &[Job], keys: &Tensor, values: &Tensor) -> Result<()> {
-        let width = keys.dim(1)? * keys.dim(2)?;
-        let (keys, values) = (keys.storage_and_layout(), values.storage_and_layout());
-        let (keys, values) = (slice(&keys.0, keys.1)?, slice(&values.0, values.1)?);
-        let (attention, mut row) = (self.attention, 0);
-        for job in jobs {
-            let mut written = 0;
-            while written < job.count {
-                let position = job.first + written;
-                let page = self.layer_mut(PagePool::page_of(&job.pages, position), layer);
-                let rows = (row + written) * width..(row + job.count) * width;
-                written += attention.write(page, position, &keys[rows.clone()], &values[rows])?;
-            }
-            row += job.count;
-        }
-        Ok(())
-    }
-
-    /// Attention of the queries of those rows, `[N, H, D]`.
-    pub(super) fn attend(&self, layer: usize, jobs: &[Job], queries: &Tensor) -> Result<Tensor> {
-        let width = queries.dim(1)? * queries.dim(2)?;
+    /// Writes the new keys and values of the rows of jobs, one after another, `[N, G, D]`; attention of their queries
+    /// `[N, H, D]`.
+    pub(super) fn attend(
+        &mut self,
+        layer: usize,
+        jobs: &[Job],
+        [queries, keys, values]: [&Tensor; 3],
+    ) -> Result<Tensor> {
         let mut output = vec![0.0; queries.elem_count()];
         {
-            let queries = queries.storage_and_layout();
-            self.read(layer, jobs, slice(&queries.0, queries.1)?, width, &mut output)?;
+            let (q, k, v) =
+                (queries.storage_and_layout(), keys.storage_and_layout(), values.storage_and_layout());
+            let (q, k, v) = (slice(&q.0, q.1)?, slice(&k.0, k.1)?, slice(&v.0, v.1)?);
+            let width = queries.dim(1)? * queries.dim(2)?;
+            let kv_width = keys.dim(1)? * keys.dim(2)?;
+            let attention = self.attention;
+            let (mut output, mut row) = (output.as_mut_slice(), 0);
+            let mut requests = Vec::with_capacity(jobs.len());
+            for (job, pages) in jobs.iter().zip(self.views(layer, jobs)) {
+                let rows = row..row + job.count;
+                let own_output;
+                (own_output, output) = output.split_at_mut(job.count * width);
+                requests.push(PagedRows {
+                    queries: &q[rows.start * width..rows.end * width],
+                    keys: &k[rows.start * kv_width..rows.end * kv_width],
+                    values: &v[rows.start * kv_width..rows.end * kv_width],
+                    first_position: job.first,
+                    pages,
+                    output: own_output,
+                });
+                row = rows.end;
+            }
+            attention.attend(requests)?;
         }
         Tensor::from_vec(output, queries.dims(), queries.device())
     }
 
-    fn read(
-        &self,
-        layer: usize,
-        jobs: &[Job],
-        queries: &[f32],
-        width: usize,
-        output: &mut [f32],
-    ) -> Result<()> {
-        let pages: Vec<&[f32]> =
-            jobs.iter().flat_map(|job| &job.pages).map(|&page| self.layer(page, layer)).collect();
-        let (mut pages, mut queries, mut output) = (pages.as_slice(), queries, output);
-        let mut requests = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            let (own_pages, other_pages) = pages.split_at(job.pages.len());
-            let (own_queries, other_queries) = queries.split_at(job.count * width);
-            let (own_output, other_output) = output.split_at_mut(job.count * width);
-            requests.push(PagedQueries {
-                queries: own_queries,
-                first_position: job.first,
-                pages: own_pages,
-                output: own_output,
-            });
-            (pages, queries, output) = (other_pages, other_queries, other_output);
+    /// The values of each job's pages in one layer.
+    fn views(&mut self, layer: usize, jobs: &[Job]) -> Vec<Vec<Page<'_>>> {
+        let mut uses = Vec::new();
+        for (index, job) in jobs.iter().enumerate() {
+            let written = job.first / KEY_TILE;
+            uses.extend(
+                job.pages
+                    .iter()
+                    .enumerate()
+                    .map(|(place, page)| (page.0 as usize, index, place, place >= written)),
+            );
         }
-        self.attention.attend(&mut requests)
+        uses.sort_unstable();
+        let len = self.attention.page_len();
+        let mut views: Vec<Vec<Page>> =
+            jobs.iter().map(|job| job.pages.iter().map(|_| Page::Shared(&[])).collect()).collect();
+        let (mut rest, mut before) = (self.pages.as_mut_slice(), 0);
+        for uses in uses.chunk_by(|a, b| a.0 == b.0) {
+            let id = uses[0].0;
+            let page;
+            (page, rest) = rest[id - before..].split_at_mut(1);
+            before = id + 1;
+            let page = &mut page[0][layer * len..][..len];
+            match *uses {
+                [(_, job, place, true)] => views[job][place] = Page::Own(page),
+                _ => uses.iter().for_each(|&(_, job, place, _)| views[job][place] = Page::Shared(page)),
+            }
+        }
+        views
     }
 }
 

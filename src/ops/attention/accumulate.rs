@@ -3,6 +3,11 @@
 use pulp::{Simd, WithSimd};
 
 use super::super::lanes::{Element, Lanes};
+use super::super::memory::{AHEAD, prefetch};
+
+/// So few rows of the output wait for the terms more than for the sums; a tile's keys and values, and those of the next
+/// head, lie one after another.
+const FEW: usize = 3;
 
 /// Which terms of its sum a row of the output takes: `start..end`.
 pub(super) type Span = (usize, usize);
@@ -134,6 +139,9 @@ impl<T: Element, const TRANSPOSED: bool> Accumulate<'_, T, TRANSPOSED> {
             let mut registers = [Lanes::splat(simd, T::zero()); REGISTERS];
             for (j, register) in registers.iter_mut().enumerate() {
                 *register = Lanes::load(simd, &row[j * lanes..][..size]);
+                if ROWS <= FEW {
+                    prefetch(row.as_ptr().wrapping_add(j * lanes).wrapping_byte_add(AHEAD));
+                }
             }
             if TRANSPOSED {
                 let factors = &self.factors[(start + k) * self.stride + first..][..ROWS];

@@ -33,7 +33,7 @@ use composed::composed;
 use operator::Attention;
 use tiles::Sizes;
 
-pub use paged::{PagedAttention, PagedQueries};
+pub use paged::{Page, PagedAttention, PagedRows};
 pub use tiles::KEY_TILE;
 
 /// One sequence of a packed batch. Its tokens are the rows of `prefix`, then those of `rows`, at positions 0, 1, ...

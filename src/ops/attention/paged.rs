@@ -1,8 +1,13 @@
 //! Attention over cached keys and values on plain slices, for generators: no autograd, nothing copied.
+//!
+//! A row's keys and values are written by the task that attends with them, one for each sequence and KV head, so that
+//! the part of a page that both touch comes from memory once.
 
 use candle_core::Result;
+use pulp::{Simd, WithSimd};
 
 use super::super::lanes::on_this_processor;
+use super::super::memory::READING;
 use super::super::storage::refuse;
 use super::forward::Forward;
 use super::tasks::over_tasks;
@@ -19,15 +24,100 @@ pub struct PagedAttention {
 
 /// New rows of one sequence.
 #[derive(Debug)]
-pub struct PagedQueries<'a> {
+pub struct PagedRows<'a> {
     /// `[n, H, D]`, of the tokens at `first_position` and after.
     pub queries: &'a [f32],
+    /// Keys of the same tokens, `[n, G, D]`, which are written into their pages.
+    pub keys: &'a [f32],
+    /// Values, likewise.
+    pub values: &'a [f32],
     /// How many tokens of the sequence come before.
     pub first_position: usize,
-    /// The sequence's pages, in which the keys and values of the new tokens have been written too.
-    pub pages: &'a [&'a [f32]],
+    /// The sequence's pages, with those of the new tokens.
+    pub pages: Vec<Page<'a>>,
     /// Result: `[n, H, D]`.
     pub output: &'a mut [f32],
+}
+
+/// A page of a sequence.
+#[derive(Debug)]
+pub enum Page<'a> {
+    /// Only read; others may read it too.
+    Shared(&'a [f32]),
+    /// Written if new tokens lie in it.
+    Own(&'a mut [f32]),
+}
+
+impl<'a> Page<'a> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Shared(page) => page.len(),
+            Self::Own(page) => page.len(),
+        }
+    }
+
+    /// Its parts of `len` values.
+    fn parts(self, len: usize) -> Box<dyn Iterator<Item = Page<'a>> + 'a> {
+        match self {
+            Self::Shared(page) => Box::new(page.chunks_exact(len).map(Page::Shared)),
+            Self::Own(page) => Box::new(page.chunks_exact_mut(len).map(Page::Own)),
+        }
+    }
+
+    fn into_shared(self) -> &'a [f32] {
+        match self {
+            Self::Shared(page) => page,
+            Self::Own(page) => page,
+        }
+    }
+}
+
+/// One sequence's new rows in one KV head.
+struct Task<'a> {
+    sizes: Sizes,
+    /// Of the head's group.
+    queries: HeadRows<'a, f32>,
+    keys: HeadRows<'a, f32>,
+    values: HeadRows<'a, f32>,
+    first_position: usize,
+    /// The head's part of each page.
+    tiles: Vec<Page<'a>>,
+    /// Result: one slice `[group, D]` for each row.
+    output: Vec<&'a mut [f32]>,
+}
+
+impl Task<'_> {
+    /// What it takes, in multiply-adds: reading the tokens that came before, unless there are so many rows that
+    /// computing takes longer.
+    fn cost(&self) -> usize {
+        let (rows, positions) = (self.output.len(), self.first_position + self.output.len());
+        self.sizes.cost(self.first_position, rows).max(READING * 2 * self.sizes.dimension * positions)
+    }
+}
+
+impl WithSimd for Task<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { sizes, queries, keys, values, first_position, mut tiles, output } = self;
+        for row in 0..output.len() {
+            let position = first_position + row;
+            if let Page::Own(tile) = &mut tiles[position / KEY_TILE] {
+                write_token(tile, position % KEY_TILE, keys.row(row), values.row(row));
+            }
+        }
+        let tiles: Vec<&[f32]> = tiles.into_iter().map(Page::into_shared).collect();
+        let tiles = Tiles { pages: &tiles, offset: 0, dimension: sizes.dimension };
+        Forward { sizes, queries, first_position, tiles, output, log_sums: &mut [] }.with_simd(simd);
+    }
+}
+
+/// Writes a token's key and value `[D]` into a tile.
+fn write_token(tile: &mut [f32], slot: usize, key: &[f32], value: &[f32]) {
+    let (keys, values) = tile.split_at_mut(key.len() * KEY_TILE);
+    write_column(keys, slot, key);
+    values[slot * value.len()..][..value.len()].copy_from_slice(value);
 }
 
 impl PagedAttention {
@@ -65,9 +155,7 @@ impl PagedAttention {
         for (slot, (keys, values)) in (position % KEY_TILE..KEY_TILE).zip(tokens) {
             let heads = keys.chunks_exact(dimension).zip(values.chunks_exact(dimension));
             for (tile, (key, value)) in page.chunks_exact_mut(self.sizes.tile_len()).zip(heads) {
-                let (key_tile, value_tile) = tile.split_at_mut(dimension * KEY_TILE);
-                write_column(key_tile, slot, key);
-                value_tile[slot * dimension..][..dimension].copy_from_slice(value);
+                write_token(tile, slot, key, value);
             }
             written += 1;
         }
@@ -98,38 +186,41 @@ impl PagedAttention {
         Ok(found)
     }
 
-    /// Fills the output of every request, shared over the threads of the calling thread's policy by sequence and KV
-    /// head. A row sees the tokens of its sequence up to itself. Errors, before anything is written, when a length
-    /// does not fit or pages are missing.
-    pub fn attend(&self, requests: &mut [PagedQueries]) -> Result<()> {
+    /// Writes the keys and values of every request into its pages, then fills its output; shared over the threads of the
+    /// calling thread's policy by sequence and KV head. A row sees the tokens of its sequence up to itself. Errors,
+    /// before anything is written, when a length does not fit, pages are missing, or one of new tokens is shared.
+    pub fn attend(&self, requests: Vec<PagedRows>) -> Result<()> {
         let sizes = self.sizes;
-        let width = sizes.heads * sizes.dimension;
+        let Sizes { heads, kv_heads, dimension, .. } = sizes;
         for (index, request) in requests.iter().enumerate() {
             self.check(request)
                 .or_else(|problem| refuse("attention", format!("request {index}: {problem}")))?;
         }
-        let mut tasks = Vec::new();
-        for PagedQueries { queries, first_position, pages, output } in requests {
-            let rows = queries.len() / width;
-            let group = sizes.group() * sizes.dimension;
-            let mut slices = RowSlices::new(output, sizes.kv_heads, group);
-            tasks.extend((0..sizes.kv_heads).filter(|_| rows > 0).map(|head| Forward {
+        let (group, mut tasks) = (sizes.group() * dimension, Vec::with_capacity(requests.len() * kv_heads));
+        for PagedRows { queries, keys, values, first_position, pages, output } in requests {
+            let rows = queries.len() / (heads * dimension);
+            let used = (first_position + rows).div_ceil(KEY_TILE);
+            let mut parts: Vec<_> =
+                pages.into_iter().take(used).map(|page| page.parts(sizes.tile_len())).collect();
+            let mut slices = RowSlices::new(output, kv_heads, group);
+            tasks.extend((0..kv_heads).filter(|_| rows > 0).map(|head| Task {
                 sizes,
-                queries: HeadRows::new(queries, width, head, group),
-                first_position: *first_position,
-                tiles: Tiles { pages, offset: head * sizes.tile_len(), dimension: sizes.dimension },
+                queries: HeadRows::new(queries, heads * dimension, head, group),
+                keys: HeadRows::new(keys, kv_heads * dimension, head, dimension),
+                values: HeadRows::new(values, kv_heads * dimension, head, dimension),
+                first_position,
+                tiles: parts.iter_mut().filter_map(Iterator::next).collect(),
                 output: slices.take(0..rows, head),
-                log_sums: &mut [],
             }));
         }
-        let cost = |task: &Forward<f32>| sizes.cost(task.first_position, task.output.len());
-        over_tasks(tasks, cost, on_this_processor);
+        over_tasks(tasks, Task::cost, on_this_processor);
         Ok(())
     }
 
-    fn check(&self, request: &PagedQueries) -> std::result::Result<(), String> {
-        let PagedQueries { queries, first_position, pages, output } = request;
-        let width = self.sizes.heads * self.sizes.dimension;
+    fn check(&self, request: &PagedRows) -> std::result::Result<(), String> {
+        let PagedRows { queries, keys, values, first_position, pages, output } = request;
+        let Sizes { heads, kv_heads, dimension, .. } = self.sizes;
+        let width = heads * dimension;
         if queries.len() != output.len() || !queries.len().is_multiple_of(width) {
             return Err(format!(
                 "{} queries and {} results must be rows of {width}, as many",
@@ -137,13 +228,26 @@ impl PagedAttention {
                 output.len()
             ));
         }
-        let positions = first_position + queries.len() / width;
+        let rows = queries.len() / width;
+        let expected = rows * kv_heads * dimension;
+        if keys.len() != expected || values.len() != expected {
+            return Err(format!(
+                "{} keys and {} values of {rows} rows must be {expected} each",
+                keys.len(),
+                values.len()
+            ));
+        }
+        let positions = first_position + rows;
         if pages.len() < positions.div_ceil(KEY_TILE) {
             return Err(format!("{} pages of {KEY_TILE} do not hold {positions} positions", pages.len()));
         }
-        match pages.iter().find(|page| page.len() != self.page_len()) {
-            Some(page) => Err(format!("a page of {} values must have {}", page.len(), self.page_len())),
-            None => Ok(()),
+        if let Some(page) = pages.iter().find(|page| page.len() != self.page_len()) {
+            return Err(format!("a page of {} values must have {}", page.len(), self.page_len()));
         }
+        let of_new_tokens = first_position / KEY_TILE..positions.div_ceil(KEY_TILE);
+        if rows > 0 && pages[of_new_tokens].iter().any(|page| matches!(page, Page::Shared(_))) {
+            return Err("a page of new tokens is shared".into());
+        }
+        Ok(())
     }
 }

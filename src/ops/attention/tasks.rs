@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use super::super::parallel;
 
 /// Runs `work` on every task; `cost` gives a task's size in multiply-adds. Threads take tasks from one queue, the
-/// largest first, so which thread runs a task is left to chance: tasks must not depend on each other, nor on the order.
+/// largest first and several at a time while there are many, so which thread runs a task is left to chance: tasks must
+/// not depend on each other, nor on the order.
 pub(super) fn over_tasks<Task: Send>(
     mut tasks: Vec<Task>,
     cost: impl Fn(&Task) -> usize,
@@ -19,12 +20,20 @@ pub(super) fn over_tasks<Task: Send>(
     }
     tasks.sort_by_cached_key(cost);
     let queue = Mutex::new(tasks);
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let next = || {
+        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = queue.len() - queue.len().div_ceil(4 * count);
+        queue.split_off(left)
+    };
     rayon::scope(|scope| {
         for _ in 0..count {
             scope.spawn(|_| {
-                while let Some(task) = next() {
-                    work(task);
+                loop {
+                    let tasks = next();
+                    if tasks.is_empty() {
+                        break;
+                    }
+                    tasks.into_iter().for_each(&work);
                 }
             });
         }

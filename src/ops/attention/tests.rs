@@ -69,19 +69,16 @@ fn from_pages([q, k, v]: &[Tensor; 3], chunks: &[usize]) -> Vec<u32> {
     let mut done = 0;
     for &chunk in chunks {
         let end = done + chunk;
-        let mut position = done;
-        while position < end {
-            if position.is_multiple_of(KEY_TILE) {
-                pages.push(vec![f32::NAN; layer.page_len()]);
-            }
-            let new = position * kv_width..end * kv_width;
-            let page = &mut pages[position / KEY_TILE];
-            position += layer.write(page, position, &k[new.clone()], &v[new]).unwrap();
-        }
-        let views: Vec<&[f32]> = pages.iter().map(Vec::as_slice).collect();
-        let queries = &q[done * width..end * width];
-        let output = &mut output[done * width..end * width];
-        layer.attend(&mut [PagedQueries { queries, first_position: done, pages: &views, output }]).unwrap();
+        pages.resize(end.div_ceil(KEY_TILE), vec![f32::NAN; layer.page_len()]);
+        let request = PagedRows {
+            queries: &q[done * width..end * width],
+            keys: &k[done * kv_width..end * kv_width],
+            values: &v[done * kv_width..end * kv_width],
+            first_position: done,
+            pages: pages.iter_mut().map(|page| Page::Own(page)).collect(),
+            output: &mut output[done * width..end * width],
+        };
+        layer.attend(vec![request]).unwrap();
         done = end;
     }
     bits(&output)
@@ -195,20 +192,24 @@ fn threads_change_no_bits_of_results_gradients_and_pages() {
 fn a_batch_of_requests_gives_what_each_gives_alone() {
     let layer = PagedAttention::new(6, 2, 16, SCALE).unwrap();
     let pages: Vec<Vec<f32>> =
-        (0..4).map(|seed| flat(&pseudo_random(&[layer.page_len()], seed, DType::F32))).collect();
-    let queries = flat(&pseudo_random(&[5, 6, 16], 9, DType::F32));
-    let (first, second) = ([&pages[0][..], &pages[1][..]], [&pages[2][..], &pages[3][..]]);
+        (0..3).map(|seed| flat(&pseudo_random(&[layer.page_len()], seed, DType::F32))).collect();
+    let [queries, keys, values] = [(9, 6), (10, 2), (11, 2)]
+        .map(|(seed, heads)| flat(&pseudo_random(&[5, heads, 16], seed, DType::F32)));
+    // Two that continue one page, and one without rows.
     let run = |which: &[usize]| {
         let mut outputs = [vec![0.0; 3 * 96], vec![0.0; 2 * 96], Vec::new()];
-        let [a, b, c] = &mut outputs;
-        let requests = [
-            PagedQueries { queries: &queries[..3 * 96], first_position: 20, pages: &first, output: a },
-            PagedQueries { queries: &queries[3 * 96..], first_position: 40, pages: &second, output: b },
-            PagedQueries { queries: &[], first_position: 0, pages: &[], output: c },
-        ];
-        let mut requests: Vec<_> =
-            requests.into_iter().enumerate().filter(|(i, _)| which.contains(i)).map(|(_, r)| r).collect();
-        layer.attend(&mut requests).unwrap();
+        let mut own = pages.clone();
+        let requests = own.iter_mut().zip(&mut outputs).zip([(0..3, 84), (3..5, 90), (5..5, 0)]).enumerate();
+        let requests = requests.filter(|(i, _)| which.contains(i));
+        let requests = requests.map(|(_, ((own, output), (rows, first_position)))| PagedRows {
+            queries: &queries[rows.start * 96..rows.end * 96],
+            keys: &keys[rows.start * 32..rows.end * 32],
+            values: &values[rows.start * 32..rows.end * 32],
+            first_position,
+            pages: vec![Page::Shared(&pages[0]), Page::Own(own)],
+            output,
+        });
+        layer.attend(requests.collect()).unwrap();
         outputs.map(|output| bits(&output))
     };
     let all = run(&[0, 1, 2]);
@@ -361,14 +362,26 @@ fn what_does_not_fit_is_refused_by_name() {
 fn pages_that_do_not_fit_are_refused_by_name() {
     let layer = PagedAttention::new(2, 1, 4, SCALE).unwrap();
     let page = vec![0.0; layer.page_len()];
-    let refused = |queries: usize, first_position, pages: &[&[f32]]| {
-        let (queries, mut output) = (vec![0.0; queries], vec![0.0; 8]);
-        let request = PagedQueries { queries: &queries, first_position, pages, output: &mut output };
-        layer.attend(&mut [request]).unwrap_err().to_string()
+    let refused = |queries: usize, keys: usize, first_position, shared: &[f32], own: &[f32]| {
+        let (queries, keys, mut output, mut own) =
+            (vec![0.0; queries], vec![0.0; keys], [0.0; 8], own.to_vec());
+        let request = PagedRows {
+            queries: &queries,
+            keys: &keys,
+            values: &[0.0; 4],
+            first_position,
+            pages: vec![Page::Shared(shared), Page::Own(&mut own)],
+            output: &mut output,
+        };
+        layer.attend(vec![request]).unwrap_err().to_string()
     };
-    assert!(refused(9, 0, &[&page]).contains("9 queries"));
-    assert!(refused(8, KEY_TILE, &[&page]).contains("attention refused its inputs: request 0: 1 pages"));
-    assert!(refused(8, 0, &[&page[1..]]).contains("page of"));
+    assert!(refused(9, 4, KEY_TILE, &page, &page).contains("9 queries"));
+    assert!(refused(8, 3, KEY_TILE, &page, &page).contains("3 keys and 4 values of 1 rows must be 4"));
+    let too_far = refused(8, 4, 2 * KEY_TILE, &page, &page);
+    assert!(too_far.contains("attention refused its inputs: request 0: 2 pages"), "{too_far}");
+    assert!(refused(8, 4, KEY_TILE, &page[1..], &page).contains("a page of"));
+    assert!(refused(8, 4, KEY_TILE, &page, &page[1..]).contains("a page of"));
+    assert!(refused(8, 4, 0, &page, &page).contains("a page of new tokens is shared"));
     assert!(layer.write(&mut page[1..].to_vec(), 0, &[0.0; 4], &[0.0; 4]).is_err());
     assert!(layer.write(&mut page.clone(), 0, &[0.0; 4], &[0.0; 8]).is_err());
     assert!(PagedAttention::new(3, 2, 4, SCALE).unwrap_err().to_string().contains("3 heads"));

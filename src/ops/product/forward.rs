@@ -10,6 +10,7 @@ use pulp::{Simd, WithSimd};
 
 use super::super::activation::Activation;
 use super::super::lanes::{Element, Lanes, on_this_processor};
+use super::super::memory::{AHEAD, READING, prefetch};
 use super::super::parallel::{self, Output};
 use super::super::patches::Patches;
 use super::super::prepared::PreparedWeight;
@@ -20,14 +21,6 @@ const GROUP_ELEMENTS: usize = 1 << 17;
 
 /// Weights with no more outputs than this have the rows as lanes.
 const FEW_OUTPUTS: usize = 4;
-
-/// What reading a weight costs, in multiply-adds: a weight too large for the second-level cache comes from memory at
-/// some sixteenth of the speed of products, so that for few rows its size is what the product costs.
-const READING: usize = 16;
-
-/// How far ahead of their use weights are asked for, bytes. A tile of few rows is done with a weight sooner than memory
-/// gives the next, and one of many sooner than its own loads reach ahead.
-const AHEAD: usize = 8192;
 
 /// Rows whose places are worked out at a time, a multiple of the tallest tile.
 const ROWS_AT_A_TIME: usize = 192;
@@ -285,19 +278,6 @@ fn tile_height<S: Simd>(left: usize, narrow: bool) -> usize {
         (false, _) => 6,
     };
     left.div_ceil(left.div_ceil(tallest))
-}
-
-/// Asks for what is at an address, which need not be one of a value.
-#[inline(always)]
-fn prefetch<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; it neither reads nor faults.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }
 
 /// A few rows against one panel.
